@@ -1,8 +1,9 @@
 """Contracts between rooms: read this first.
 
 A loader asks a dataset only for `dataset[index]`. One that can do more keeps some of the contracts below;
-`PackedDataset` keeps all of them. The loader looks for the others only in a dataset that fills batches, since
-a user's own may have methods of equal names; a ShardedSampler asks any dataset for `LiesInShards`.
+`PackedDataset` keeps all of them. A user's dataset may have methods of equal names for other purposes, so a
+method counts only if it takes parameters of the contract's names (`implements`), and the loader looks for the
+others only in a dataset that fills batches; a ShardedSampler asks any dataset for `LiesInShards`.
 
     indices ──Prefetches──▶ the disk reads ahead
     indices ──FillsBatches──▶ a batch in BatchMemory ──FinishesBatches──▶ the batch on its device
@@ -21,6 +22,7 @@ translated to those of its dataset. Contracts of one room lie in it, from the fi
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -42,7 +44,6 @@ class BatchMemory(Protocol):
         """Return an uninitialised, contiguous tensor on the CPU."""
 
 
-@runtime_checkable
 class FillsBatches(Protocol):
     """A dataset that makes a complete batch at once."""
 
@@ -53,15 +54,21 @@ class FillsBatches(Protocol):
         """
 
 
-@runtime_checkable
 class FinishesBatches(Protocol):
-    """A dataset that leaves the last step of a batch to its device, if `out.finishes_on_device`."""
+    """A dataset that leaves the last step of a batch to its device, if `out.finishes_on_device`.
+
+    Nothing marks the batches whose last step was left, so it must show in the images themselves: the datasets
+    of this library leave it only to uint8 images, which it makes floating point.
+    """
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the final images, given the first part of a batch of `fetch_into` on the device."""
+        """Return the final images, given the first part of a batch on the device.
+
+        Called for each batch that is a list whose first part is a tensor, also if its samples were made one
+        by one: final images are returned unchanged.
+        """
 
 
-@runtime_checkable
 class Prefetches(Protocol):
     """A dataset that can ask the system to read samples ahead."""
 
@@ -80,7 +87,6 @@ class ReadsAhead(Protocol):
         """Announce a later batch; called in the order of the epoch."""
 
 
-@runtime_checkable
 class AnnouncesBatches(Protocol):
     """A dataset that wants to know the order of an epoch, such as one whose shards are fetched from a URL."""
 
@@ -109,9 +115,26 @@ class DrawsFromEpochSeed(Protocol):
         """True if making samples of an epoch that has a seed uses no global random generator."""
 
 
-@runtime_checkable
 class CollatesInto(Protocol):
     """A collate function that can write a batch into given memory."""
 
     def collate_into(self, samples: Sequence[object], out: BatchMemory) -> object:
         """Return the batch that the function itself would return, in tensors that `out` allocates."""
+
+
+def implements(owner: object, method: Callable[..., object]) -> bool:
+    """Return whether an object's class has a contract's method, with parameters of the same names.
+
+    Args:
+        owner: A dataset, or a collate function.
+        method: The method of the contract, such as `FillsBatches.fetch_into`.
+    """
+    # An attribute of the object alone may be that of a dataset inside, to which the object forwards.
+    if not callable(getattr(type(owner), method.__name__, None)):
+        return False
+    names = list(inspect.signature(method).parameters)[1:]
+    try:
+        inspect.signature(getattr(owner, method.__name__)).bind(**dict.fromkeys(names))
+    except (TypeError, ValueError):  # other parameters, or unknown ones
+        return False
+    return True

@@ -103,9 +103,9 @@ def _ways_to_keep_it(replaced: Sequence[ReplacedLoader]) -> Iterator[str]:
     direct = [each for each in replaced if each.is_direct]
     if direct:
         yield "  from fastload import DataLoader"
-    if any("fastload.ultralytics" in each.changes for each in replaced):
-        yield "  fastload.ultralytics.patch(), before the training"
-    elif any(each.is_compiled and not each.is_direct for each in replaced):
+    lines = dict.fromkeys(each.to_keep for each in replaced if each.to_keep)
+    yield from (f"  {line}" for line in lines)
+    if not lines and any(each.is_compiled and not each.is_direct for each in replaced):
         yield "  fastload.compile(dataset), for a library that makes the loader itself"
 
 

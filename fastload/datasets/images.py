@@ -142,7 +142,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         """Apply the steps that `fetch_into` left for a device: ToDtype and Normalize at the transform's end.
 
-        If the images (batch, 3, height, width) are not uint8, nothing is left to do.
+        Steps are left only if the images (batch, 3, height, width) are uint8, so others are final.
         """
         tail = self.pipeline().tail
         return images if tail is None or images.dtype != torch.uint8 else tail.on(images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TypeGuard
 
 from torch.utils.data import ConcatDataset, Subset
@@ -11,12 +12,21 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 
 
+class UsesImages(ABC):
+    """Base class of datasets that make another one's samples from images of a dataset of this library."""
+
+    @property
+    @abstractmethod
+    def images(self) -> ImageDataset | None:
+        """The images; None if the other dataset makes the samples itself."""
+
+
 def image_datasets_in(dataset: object) -> list[ImageDataset]:
     """Return the datasets of this library that a dataset consists of; none if any part is of another kind."""
     if isinstance(dataset, ImageDataset):
         return [dataset]
-    if isinstance(images := getattr(dataset, "images", None), ImageDataset):
-        return image_datasets_in(images)  # of a compiled dataset
+    if isinstance(dataset, UsesImages):
+        return [] if dataset.images is None else [dataset.images]
     if is_plain_subset(dataset):
         return image_datasets_in(dataset.dataset)
     if isinstance(dataset, ConcatDataset):

@@ -203,7 +203,8 @@ def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:
     Returns:
         Those that can be read, the size of a batch that takes 50 ms, and errors.
     """
-    found, damage, names = list[int](), list[str](), getattr(dataset, "paths", None)
+    found, damage = list[int](), list[str]()
+    names = dataset.paths if isinstance(dataset, _Images) else None
     ends_at, began = time.perf_counter() + _CHECKED_S, time.thread_time()
     for position in evenly_spaced(len(indices), _MOST_SAMPLES):
         index = indices[position]

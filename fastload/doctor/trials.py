@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, default_convert
 
+from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
 from fastload.datasets.within import image_datasets_in
@@ -108,14 +109,16 @@ class Trials:
 
     def from_files(self) -> Iterator[LoaderTrial]:
         """Measure a sample of the image files with fastload's datasets, compiled: as they are, and packed."""
-        dataset = next((part for part in parts_of(self.settings.dataset) if hasattr(part, "transform")), None)
+        parts = parts_of(self.settings.dataset)
+        dataset: Any = next((part for part in parts if hasattr(part, "transform")), None)
         is_possible = self.files.are_images and self._batches and self.settings.batch_sampler is not None
         if not is_possible or dataset is None:
             return
         with contextlib.suppress(Exception):
             photos = link_files(self.files.paths, self.folder / "files")
             # A compiled transform takes only the images of its own dataset.
-            transform = getattr(dataset.transform, "theirs", dataset.transform)
+            transform = dataset.transform
+            transform = transform.theirs if isinstance(transform, StandIn) else transform
             if self.has_counterpart and not any(map(image_datasets_in, parts_of(self._compiled))):
                 yield from self._of_files("decoder", FolderDataset(photos, transform=transform))
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}

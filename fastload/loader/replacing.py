@@ -42,6 +42,18 @@ _MOST_TURNS_S = 3.0
 Collate = Callable[[list[Any]], object]
 
 
+class DescribedCollate:
+    """Base class of collate functions that are not the script's, but those of a patched library.
+
+    Attributes:
+        changes: The way in which they make batches, as a clause.
+        to_keep: The line that has the same effect in a script that runs without being patched.
+    """
+
+    changes: str
+    to_keep: str
+
+
 @dataclass(slots=True)
 class ReplacedLoader:
     """The loaders that one line of a script creates.
@@ -53,6 +65,7 @@ class ReplacedLoader:
         samples: The number of its samples; None if it has no length.
         is_compiled: True if it loads from a compiled dataset instead.
         changes: The way in which each step of its transform is carried out; "" without PIL.
+        to_keep: The line that has the same effect in a script, if there is one of its own for it.
         latest: Of the latest loader whose epoch has begun: the script's dataset, the one that it loads from,
             and its collate_fn; None before.
         clock: The times of the latest epoch; None before the first.
@@ -64,6 +77,7 @@ class ReplacedLoader:
     samples: int | None
     is_compiled: bool
     changes: str
+    to_keep: str = ""
     latest: tuple[Dataset[object], Dataset[object], Collate] | None = field(default=None, compare=False)
     clock: StepClock | None = field(default=None, compare=False)
 
@@ -220,13 +234,15 @@ def _described(place: str, is_direct: bool, given: Any, source: object, collate_
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)
-    # A collate function of fastload may describe how it makes batches.
-    changes = str(getattr(collate_fn, "changes", ""))
-    if not changes and find_spec("PIL") is not None:
+    changes = to_keep = ""
+    if isinstance(collate_fn, DescribedCollate):
+        changes, to_keep = collate_fn.changes, collate_fn.to_keep
+    elif find_spec("PIL") is not None:
         from fastload.datasets.compiled.explain import described
 
         changes = "\n".join(described(source))
-    return ReplacedLoader(place, is_direct, type(given).__name__, samples, source is not given, changes)
+    kind, is_compiled = type(given).__name__, source is not given
+    return ReplacedLoader(place, is_direct, kind, samples, is_compiled, changes, to_keep)
 
 
 def _place(began_in: str, loader: StandInLoader, creating: FrameType) -> tuple[str, bool]:

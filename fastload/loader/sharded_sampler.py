@@ -11,7 +11,6 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from fastload.contracts import LiesInShards
 from fastload.errors import OptionError
 from fastload.loader.sharding import (
     EpochOrder,
@@ -22,6 +21,7 @@ from fastload.loader.sharding import (
     chosen_ranks,
     is_initialised,
     require_one_process,
+    sizes_of_shards,
     torch_ranks,
 )
 
@@ -280,12 +280,7 @@ class ShardedSampler(DistributedSampler[int]):
         return ShuffledWindows(self._shard_sizes(), self.window, self.seed, epoch)
 
     def _shard_sizes(self) -> Sequence[int]:
-        if not isinstance(self.dataset, LiesInShards):
-            raise OptionError(
-                "window needs a dataset in shards, such as PackedDataset, got "
-                f"{type(self.dataset).__name__}: leave window unset"
-            )
-        return self.dataset.shard_sizes
+        return sizes_of_shards(self.dataset)
 
 
 class NotPrepared:

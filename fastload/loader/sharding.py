@@ -21,6 +21,7 @@ import numpy as np
 import torch.distributed
 from numpy.typing import NDArray
 
+from fastload.contracts import LiesInShards
 from fastload.errors import OptionError
 from fastload.transforms.draws import mixed
 
@@ -200,6 +201,26 @@ def require_one_process() -> None:
             f"torch.distributed is not initialised, although WORLD_SIZE={launched}: call "
             "torch.distributed.init_process_group() first, or give num_replicas and rank"
         )
+
+
+def sizes_of_shards(dataset: object) -> Sequence[int]:
+    """Return the number of samples in each of a dataset's shards; raise OptionError if it has none."""
+    kind = type(dataset).__name__
+    if not isinstance(dataset, LiesInShards):
+        raise OptionError(
+            f"window needs a dataset in shards, such as PackedDataset, got {kind}: leave window unset"
+        )
+    sizes = dataset.shard_sizes
+    try:
+        found = np.asarray(sizes)
+    except (TypeError, ValueError):  # ragged
+        found = np.empty(())
+    if found.ndim != 1 or (found.dtype.kind not in "iu" and len(found)):
+        raise OptionError(
+            f"shard_sizes of {kind} must be the number of samples in each shard, got {sizes!r}: if the "
+            "attribute has another purpose, leave window unset"
+        )
+    return sizes
 
 
 def checked_index(name: str, value: object) -> int:

@@ -24,6 +24,7 @@ from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement
 from fastload.ultralytics.bgr_image import BgrImage
 from fastload.ultralytics.caches import ImagesInMemory, cache_replacements
+from fastload.ultralytics.collating import PatchedCollate
 from fastload.ultralytics.packed import packed_replacements
 from fastload.ultralytics.steps import Labels, step_replacements, unknown_steps
 
@@ -153,7 +154,7 @@ def _find_reason(dataset: base.BaseDataset) -> str:
     return ""
 
 
-class Batches:
+class Batches(PatchedCollate):
     """A collate function that renders deferred images in the batch's final memory.
 
     Args:
@@ -171,8 +172,8 @@ class Batches:
         """Return the batch in ordinary memory."""
         return self.collate_into(samples, HostMemory())
 
-    def collate_into(self, samples: Sequence[Labels], memory: BatchMemory) -> Labels:
-        """Return the batch, with the images in `memory`."""
+    def collate_into(self, samples: Sequence[Labels], out: BatchMemory) -> Labels:
+        """Return the batch, with the images in `out`."""
         images = [sample.get("img") for sample in samples]
         deferred = [image for image in images if isinstance(image, tuple)]
         shapes = {image.shape for image, _ in deferred}
@@ -180,9 +181,9 @@ class Batches:
             made = [image[0].tensor(image[1]) if isinstance(image, tuple) else image for image in images]
             return _collated(samples, made)
         height, width, channels = shapes.pop()
-        stacked = memory.empty((len(samples), channels, height, width), torch.uint8)
-        for (image, is_rgb), out in zip(deferred, stacked.numpy(), strict=True):
-            image.write(out, is_rgb)
+        stacked = out.empty((len(samples), channels, height, width), torch.uint8)
+        for (image, is_rgb), pixels in zip(deferred, stacked.numpy(), strict=True):
+            image.write(pixels, is_rgb)
         # Everything else is collated by Ultralytics; an empty image preserves the order of keys in the batch.
         return _collated(samples, [torch.empty(0, dtype=torch.uint8)] * len(samples)) | {"img": stacked}
 

@@ -21,6 +21,7 @@ from fastload.contracts import BatchMemory
 from fastload.errors import LibraryMissingError
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement, patched
+from fastload.ultralytics.collating import PatchedCollate
 
 _patches = ExitStack()
 _is_patched = False
@@ -147,7 +148,7 @@ def _in_yolov5(module: ModuleType) -> list[Replacement]:
 _Sample = tuple[torch.Tensor, object, object, object]  # image, labels, file and shapes
 
 
-class StackedImages:
+class StackedImages(PatchedCollate):
     """Collate function of YOLOv5, with the images stacked in the final memory of the batch."""
 
     changes = "its batches are stacked in shared memory by fastload.ultralytics"
@@ -159,13 +160,13 @@ class StackedImages:
         """Return the batch in ordinary memory."""
         return self._plain(samples)
 
-    def collate_into(self, samples: Sequence[_Sample], memory: BatchMemory) -> Sequence[object]:
-        """Return the batch, with the images in `memory`."""
+    def collate_into(self, samples: Sequence[_Sample], out: BatchMemory) -> Sequence[object]:
+        """Return the batch, with the images in `out`."""
         images = [sample[0] for sample in samples]
         first = images[0]
         if any(each.shape != first.shape or each.dtype != first.dtype for each in images):
             return self._plain(samples)
-        stacked = memory.empty((len(images), *first.shape), first.dtype)
+        stacked = out.empty((len(images), *first.shape), first.dtype)
         torch.stack(images, 0, out=stacked)
         _, *others = self._plain([(first[:0], *sample[1:]) for sample in samples])
         return (stacked, *others)

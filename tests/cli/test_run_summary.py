@@ -9,6 +9,7 @@ from torch.utils.data import Dataset, default_collate
 from fastload.cli import run as run_command
 from fastload.loader.clock import EpochTimes
 from fastload.loader.replacing import ReplacedLoader
+from fastload.ultralytics.collating import PatchedCollate
 
 
 def entry(is_direct=True, is_compiled=True, changes="Digits"):
@@ -80,6 +81,18 @@ def test_a_dataset_whose_samples_are_gone_has_no_gain():
 @pytest.mark.parametrize(("waiting_s", "rate"), [(1.0, "40"), (400.0, "0.1"), (1e5, "0.0004")])
 def test_slow_epochs_have_a_rate(waiting_s, rate):
     assert f" {rate} samples/s" in summary_of(Busy(0), Busy(0), waiting_s=waiting_s)
+
+
+def test_the_line_that_a_patched_library_needs_is_advised_once_whatever_its_description_says():
+    loaders = [
+        entry(is_direct=False, changes="fastload.ultralytics"),
+        entry(is_direct=False, changes="other"),
+    ]
+    assert not any("patch" in line for line in run_command._ways_to_keep_it(loaders))
+    for loader in loaders:
+        loader.to_keep = PatchedCollate.to_keep
+    [line] = run_command._ways_to_keep_it(loaders)
+    assert line == "  fastload.ultralytics.patch(), before the training"
 
 
 def test_compiling_is_advised_for_a_library_that_makes_the_loader_of_a_compiled_dataset():

@@ -12,7 +12,7 @@ import torch
 import torch.utils.data
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import RandomSampler, Subset, TensorDataset, WeightedRandomSampler, get_worker_info
+from torch.utils.data import RandomSampler, TensorDataset, WeightedRandomSampler, get_worker_info
 
 import fastload
 from tests.loader.datasets import Counting, Nested, Pair, Random, Rows, assert_same
@@ -235,35 +235,6 @@ def test_a_worker_knows_its_own_dataset_and_uses_one_thread():
         assert batch[1].item() == 2
         assert batch[2].item() == 1
         assert batch[3].item() <= 1
-
-
-class Filling(Rows):
-    """Fills batches, and marks them with negative labels."""
-
-    def fetch_into(self, indices: Any, out: Any) -> Any:
-        rows = out.empty((len(indices), self.size), torch.float32)
-        for row, index in zip(rows, indices, strict=True):
-            torch.arange(index, index + self.size, out=row)
-        return [rows, -torch.tensor(indices)]
-
-
-class Overriding(Filling):
-    def __getitem__(self, index: int) -> Any:
-        rows, label = super().__getitem__(index)
-        return rows + 1, label
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_dataset_that_fills_batches_is_asked_to(workers):
-    def loaded(dataset, **options):
-        loader = fastload.DataLoader(dataset, batch_size=4, num_workers=workers, **options)
-        return [[rows.clone(), labels] for rows, labels in loader]
-
-    plain = loaded(Rows())
-    assert_same(loaded(Filling()), [[rows, -labels] for rows, labels in plain])
-    assert_same(loaded(Subset(Filling(), range(0, 40, 2)))[0][1], -torch.arange(0, 8, 2))
-    # An override in a subclass is used.
-    assert_same(loaded(Overriding()), [[rows + 1, labels] for rows, labels in plain])
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, MapDataPipe, Subset
 
+from fastload.contracts import FillsBatches, implements
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.compiled.dataset import (
     CompiledConcat,
@@ -81,7 +82,7 @@ def compiled_within(dataset: Any, most_levels: float = math.inf, outer: tuple[ob
     if images is not None:
         is_timms = type(dataset).__module__.startswith("timm.")
         return (SkippingDataset if is_timms else CompiledDataset)(dataset, images, most_levels)
-    makes_batches = hasattr(type(dataset), "fetch_into")
+    makes_batches = implements(dataset, FillsBatches.fetch_into)
     if makes_batches or isinstance(dataset, (ImageDataset, IterableDataset, MapDataPipe, list, dict)):
         return dataset
     result = CompiledSamples(dataset, most_levels, outer)

@@ -21,7 +21,7 @@ from fastload.datasets.compiled.sources import TheirDataset, images_of, source_a
 from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.composed import JoinedImages
 from fastload.datasets.images import ImageDataset
-from fastload.datasets.within import is_plain_subset
+from fastload.datasets.within import UsesImages, is_plain_subset
 from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import begin_sample, fresh_draws
@@ -62,7 +62,7 @@ def _restored(kind: type[Counterpart], state: dict[str, object]) -> Counterpart:
     return result
 
 
-class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
+class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
     """Dataset that makes the samples of another dataset faster.
 
     If its images are replaced by some that cannot be compiled, the other dataset makes the samples.

@@ -51,11 +51,12 @@ class LoaderSettings:
     def __init__(self, loader: DataLoader[object]) -> None:
         self.dataset = loader.dataset
         self.kind = type(loader)
-        self.is_fastload = isinstance(loader, FastloadDataLoader)
-        self.compile: bool | None = getattr(loader, "compile", False)
+        ours = loader if isinstance(loader, FastloadDataLoader) else None
+        self.compile = False if ours is None else ours.compile
+        self.is_fastload = ours is not None
         self.options: dict[str, Any] = {name: getattr(loader, name, None) for name in _OPTIONS}
         self.options["num_workers"] = int(self.options["num_workers"] or 0)
-        self.device = str(getattr(loader, "device", None) or "")  # to which the loader copies batches
+        self.device = str((ours and ours.device) or "")  # to which the loader copies batches
         self.batch_sampler = getattr(loader, "batch_sampler", None)
         self.sampler = getattr(loader, "sampler", None)
         self.epoch_batches: int | None = None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterDataPipe, TensorDataset, default_collate, default_convert
 
-from fastload.contracts import DrawsFromEpochSeed, FinishesBatches
+from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, implements
 from fastload.datasets.batch import HostMemory
 from fastload.loader import torch_private
 from fastload.loader.arguments import LoaderView, WorkerOptions
@@ -116,7 +116,7 @@ class EpochIterator:
 
     def _finished(self, batch: object) -> object:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
-        if self._finish is not None and type(batch) is list and len(batch) == 2:
+        if self._finish is not None and type(batch) is list and batch and isinstance(batch[0], torch.Tensor):
             batch[0] = self._finish(batch[0])
         return batch
 
@@ -156,7 +156,7 @@ class TorchView:
         has_own_collate = view.is_batched and view.collate_fn is not default_collate
         fills = view.is_batched and not has_own_collate and can_fill_batches(dataset)
         may_finish = fills and view.device is not None
-        self.finish = inner.finish if may_finish and isinstance(inner, FinishesBatches) else None
+        self.finish = inner.finish if may_finish and implements(inner, FinishesBatches.finish) else None
         fetched = dataset if fills else None
         self.make = BatchMaker(view.collate_fn, view.is_batched, fetched, self.finish is not None)
         self.stateful: StatefulIterable | WorkerCopy | None = None
@@ -241,11 +241,12 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
 
     def _next_data(self) -> Any:
         self.clock.ask()
-        batch = self._next_batch()
+        batch = self.next_batch()
         self.clock.hand(batch)
         return batch
 
-    def _next_batch(self) -> object:
+    def next_batch(self) -> object:
+        """Return the next batch, on its device, and record it."""
         self._recorder.begin()
         self._note_draw()
         try:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
-from fastload.contracts import AnnouncesBatches, Prefetches, ReadsAhead
+from fastload.contracts import AnnouncesBatches, Prefetches, ReadsAhead, implements
 from fastload.loader.arguments import LoaderView
 from fastload.loader.resume.drawing import are_equal, generators_of, start_state
 from fastload.loader.resume.progress import Progress
@@ -48,7 +48,8 @@ class BatchOrder:
         self._epoch_seed = epoch_seed
         inner, _ = innermost(view.dataset)
         may_prefetch = makes_batches(inner) and view.is_batched
-        self._prefetch = inner.prefetch if may_prefetch and isinstance(inner, Prefetches) else None
+        is_prefetching = may_prefetch and implements(inner, Prefetches.prefetch)
+        self._prefetch = inner.prefetch if is_prefetching else None
         self._generators = generators_of(view) if seeds_batches else []
         # The latest epoch's, held until the next epoch begins or this iterator is dropped.
         self._ahead: ReadsAhead | None = None
@@ -95,9 +96,10 @@ def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -
     is_fixed = type(sampler) in (SequentialSampler, ShardedSampler)
     if type(sampler) is RandomSampler:
         is_fixed = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
-    if not (is_fixed and makes_batches(dataset) and isinstance(dataset, AnnouncesBatches)):
+    if not (is_fixed and makes_batches(dataset) and implements(dataset, AnnouncesBatches.read_ahead)):
         return None
-    return dataset.read_ahead(position, in_flight)
+    announcing: AnnouncesBatches = dataset
+    return announcing.read_ahead(position, in_flight)
 
 
 def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:

@@ -182,6 +182,10 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
 
         clock.begin(num_workers, self._prefetch_factor, loading)
 
+    def end_workers(self) -> None:
+        """End the workers; batches that they have not handed out are lost."""
+        self._shutdown_workers()
+
     def _shutdown_workers(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # While Python shuts down, nothing reads the clock, and modules may be gone.
         if not is_finalizing():
@@ -230,11 +234,12 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
         if self._choose_prefetch is not None and self.clock.batches:
             self.set_prefetch_factor(self._choose_prefetch(self.clock))
             self._choose_prefetch = None
-        batch = self._next_batch()
+        batch = self.next_batch()
         self.clock.hand(batch)
         return batch
 
-    def _next_batch(self) -> object:
+    def next_batch(self) -> object:
+        """Return the next batch, on its device; like `_next_data`, but for the clock."""
         arrival = self._arrival() if self._copies is None else self._copies.next()
         self.progress.note(arrival.position)
         if arrival.error is None:

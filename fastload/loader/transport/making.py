@@ -9,7 +9,8 @@ returns what `default_collate` would return for the samples at these indices, or
 be fetched one by one. `out.empty` allocates tensors of the batch: in shared memory in a worker, in ordinary
 memory otherwise. The method is used only if the batch would be made by `default_collate` and no subclass
 overrides `__getitem__` or `__getitems__` below it. A collate function may have a method
-`collate_into(samples, out)`, which allocates tensors in the same way.
+`collate_into(samples, out)`, which allocates tensors in the same way. Methods whose parameters have other
+names are the user's own, and are not called.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from fastload.contracts import BatchMemory, CollatesInto
+from fastload.contracts import BatchMemory, CollatesInto, FillsBatches, implements
 from fastload.datasets.batch import HostMemory
 from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.within import is_plain_subset
@@ -165,13 +166,14 @@ class SampleSource(Dataset[object]):
     def __init__(self, dataset: Dataset[object], fills: bool) -> None:
         self.dataset = dataset
         self._fills = fills
+        self._begins_samples = not can_fill_batches(dataset)
 
     def __getitem__(self, index: int) -> object:
         _draws().begin([index], True)
         return self.dataset[index]
 
     def __getitems__(self, indices: Sequence[int]) -> object:
-        return indices if self._fills else _fetch_samples(self.dataset, indices)
+        return indices if self._fills else _fetch_samples(self.dataset, indices, self._begins_samples)
 
 
 class BatchMaker:
@@ -189,19 +191,23 @@ class BatchMaker:
     ) -> None:
         self.is_batched = is_batched
         self._collate_fn = collate_fn
+        is_into = implements(collate_fn, CollatesInto.collate_into)
+        self._collates_into = cast(CollatesInto, collate_fn) if is_into else None
         self._dataset = dataset
         self.finishes_on_device = finishes_on_device
 
     def __call__(self, fetched: Any, memory: BatchMemory) -> object:
         """Return the batch; tensors that the dataset fills are allocated from `memory`."""
         if self._dataset is None:
-            if isinstance(self._collate_fn, CollatesInto):
-                return self._collate_fn.collate_into(fetched, memory)
+            if self._collates_into is not None:
+                return self._collates_into.collate_into(samples=fetched, out=memory)
             return self._collate_fn(fetched)
         dataset, indices = innermost(self._dataset, fetched)
         _draws().begin(indices, False)
-        batch = dataset.fetch_into(indices, memory)
-        return self._collate_fn(_fetch_samples(dataset, indices)) if batch is NotImplemented else batch
+        batch = dataset.fetch_into(indices=indices, out=memory)
+        if batch is NotImplemented:
+            return self._collate_fn(_fetch_samples(dataset, indices, begins_samples=False))
+        return batch
 
 
 def innermost(dataset: object, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
@@ -214,7 +220,10 @@ def innermost(dataset: object, indices: Sequence[int] = ()) -> tuple[Any, Sequen
 
 def can_fill_batches(dataset: object) -> bool:
     """Return whether a dataset, or the one that it is a Subset of, has a usable `fetch_into`."""
-    for base in type(innermost(dataset)[0]).__mro__:
+    inner, _ = innermost(dataset)
+    if not makes_batches(inner):
+        return False
+    for base in type(inner).__mro__:
         if "fetch_into" in vars(base):
             return True
         if "__getitem__" in vars(base) or "__getitems__" in vars(base):
@@ -227,15 +236,15 @@ def makes_batches(dataset: object) -> bool:
 
     Others may have methods of equal names, or forward the attributes of a dataset inside.
     """
-    return hasattr(type(dataset), "fetch_into")
+    return implements(dataset, FillsBatches.fetch_into)
 
 
-def _fetch_samples(dataset: Any, indices: Sequence[int]) -> object:
+def _fetch_samples(dataset: Any, indices: Sequence[int], begins_samples: bool) -> object:
     # The same as in torch's fetcher.
     of_loader, draws = indices, _draws()
     dataset, indices = innermost(dataset, indices)
     if getattr(dataset, "__getitems__", None):
-        draws.begin(indices, not can_fill_batches(dataset))
+        draws.begin(indices, begins_samples)
         samples = dataset.__getitems__(indices)
     else:
         samples = [dataset[index] for index in draws.each(indices)]

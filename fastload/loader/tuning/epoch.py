@@ -131,12 +131,13 @@ class TunedIterator(SwitchingIterator):
         # The batch count at which the next check is due; None: nothing is left to check.
         self._due: int | None = 1
 
-    def _next_batch(self) -> object:
+    def next_batch(self) -> object:
+        """Return the next batch, after a check if one is due."""
         if self.clock.batches == 0:
             self._begin()
         elif self._due is not None and self.clock.batches >= self._due and not self.progress.is_finished:
             self._check()
-        return super()._next_batch()
+        return super().next_batch()
 
     def _begin(self) -> None:
         """Begin as planned, with the first batch: the order is drawn then, as without workers."""

@@ -52,7 +52,8 @@ class SwitchingIterator(SingleProcessIterator):
     def _next_index(self) -> object:
         return next(self._order.rest)
 
-    def _next_batch(self) -> object:
+    def next_batch(self) -> object:
+        """Return the next batch, from those who load now."""
         if self.progress.is_finished:
             raise StopIteration
         if self._replacement is not None and not self._order.sent:
@@ -75,7 +76,7 @@ class SwitchingIterator(SingleProcessIterator):
             self.begin_clock()
             self.progress.handed.rebase(self.progress.handed.position, 0)
         try:
-            return super()._next_batch()
+            return super().next_batch()
         except StopIteration:
             self._end()
             raise
@@ -85,7 +86,7 @@ class SwitchingIterator(SingleProcessIterator):
         position = self.progress.handed.position
         failure = None
         try:
-            batch = workers._next_batch()
+            batch = workers.next_batch()
         except Exception as error:
             failure = error
         if failure is not None:
@@ -107,7 +108,7 @@ class SwitchingIterator(SingleProcessIterator):
         self._order.take_back_first()
         self.progress.handed.rebase(position, 0)
         try:
-            batch = super()._next_batch()
+            batch = super().next_batch()
         except Exception:
             if is_workers_failure:
                 self._give_up(error)
@@ -170,7 +171,7 @@ class SwitchingIterator(SingleProcessIterator):
 
     def _end_workers(self) -> None:
         if self._workers is not None:
-            self._workers._shutdown_workers()
+            self._workers.end_workers()
         self._workers, self._replacement, self._starting_since = None, None, None
 
     def _end(self) -> None:

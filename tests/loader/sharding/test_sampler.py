@@ -249,6 +249,15 @@ def test_a_state_of_windows_is_of_the_same_shards():
         sampler.load_state_dict(state)
 
 
+@pytest.mark.parametrize("sizes", ["s", None, 20, ["a", "b"], [10.0, 10.0], [[10], [5, 5]], lambda: [20]])
+def test_shard_sizes_for_another_purpose_are_refused(sizes):
+    class Garments(list):
+        shard_sizes = sizes
+
+    with pytest.raises(OptionError, match=r"shard_sizes of Garments must be .* leave window unset"):
+        ShardedSampler(Garments(range(20)), 1, 0, window=1)
+
+
 def test_the_order_of_another_sampler_is_not_ignored():
     weighted = torch.utils.data.WeightedRandomSampler([1.0] * 9, 9)
     with pytest.raises(OptionError, match="WeightedRandomSampler, whose order would be ignored"):
