@@ -29,11 +29,13 @@ from fastload.transforms.transform import Sizes
 Headers = NDArray[np.uint32]
 
 # Bytes of files that a batch may hold in memory at once; files beyond that are read a second time.
+# Headers have the orientation, 1 to 8, in the lower bits of the last column, and above them `_file`.
+FILE_STEP = 16
 _MOST_BUFFERED_BYTES = 64 << 20
 
 
 def unread_headers(count: int) -> Headers:
-    """Return an array for height, width and EXIF orientation of files: (count, 3), zeros until one is read.
+    """Return an array for height, width and EXIF orientation of files, (count, 3), zeros until one is read.
 
     It is shared with forked processes, so that each header is read once.
     """
@@ -85,13 +87,14 @@ class FileImages(BatchSource):
             raise self._with_path(position, error) from error
 
     def orientations(self) -> list[int]:
-        return [int(self._headers[index, 2]) or 1 for index in self._positions]
+        return [int(self._headers[index, 2]) % FILE_STEP or 1 for index in self._positions]
 
     def _size(self, position: int) -> tuple[int, int]:
         """Return the size of one image; data that has to be read or decoded is buffered for `region`."""
         index = self._positions[position]
-        height, width, orientation = self._headers[index].tolist()
-        if orientation:
+        height, width, known = self._headers[index].tolist()
+        file = self._file(index)
+        if known and known // FILE_STEP == file:
             return height, width
         try:
             data, header = self._opened(position)
@@ -107,8 +110,12 @@ class FileImages(BatchSource):
         except DecodeError as error:
             raise self._with_path(position, error) from error
         self._headers[index, :2] = height, width
-        self._headers[index, 2] = orientation  # last, because it marks the others as known
+        self._headers[index, 2] = file * FILE_STEP + orientation  # last, because it marks the others as known
         return height, width
+
+    def _file(self, index: int) -> int:
+        """Return a number below 2**28 that tells the file at an index from others listed there."""
+        return 0
 
     def _opened(self, position: int) -> tuple[bytes, ImageHeader | None]:
         """Return a file's content, and its header; None if only decoding shows the size."""

@@ -11,6 +11,7 @@ from fastload.images.opencv import has_opencv
 from fastload.loader.measurements import PlannedValue
 
 # Without one of these in use, a dataset has nothing that could be compiled, and nothing is imported.
+_MOST_PARTS = 64  # of a list, such as the datasets of a ConcatDataset, that are looked at one by one
 _LIBRARIES = ("torchvision", "timm", "datasets")
 
 
@@ -24,7 +25,7 @@ class Compiling:
     def __init__(self, dataset: Any, is_asked: bool | None) -> None:
         self._dataset = dataset
         self._is_asked = is_asked
-        self._attributes: dict[str, int] | None = None
+        self._attributes: dict[str, object] | None = None
         self.source: Any = dataset
         self.refresh()
 
@@ -32,7 +33,9 @@ class Compiling:
         """Compile the dataset, again if an attribute of the user's dataset has been set to another object."""
         if self._is_asked is False or not (self._is_asked or _is_possible()):
             return
-        attributes = {name: id(value) for name, value in getattr(self._dataset, "__dict__", {}).items()}
+        attributes = {
+            name: _identity(value) for name, value in getattr(self._dataset, "__dict__", {}).items()
+        }
         if attributes == self._attributes:
             return
         from fastload.datasets.compiled.compile import CLOSE_LEVELS, recompiled
@@ -55,6 +58,11 @@ class Compiling:
         from fastload.datasets.compiled.explain import summary
 
         return PlannedValue(True, summary(self.source))
+
+
+def _identity(value: object) -> object:
+    """Return what differs once an attribute, or a dataset among several, has been replaced."""
+    return tuple(map(id, value)) if type(value) is list and len(value) <= _MOST_PARTS else id(value)
 
 
 def _is_possible() -> bool:

@@ -95,7 +95,7 @@ def recompiled(compiled: Any, dataset: Any, most_levels: float) -> Any:
     Compiled images notice changes themselves, and know the sizes of those that they have read. Nothing is
     compiled that is not made faster.
     """
-    if isinstance(compiled, Explained) and type(compiled) is not CompiledSamples:
+    if isinstance(compiled, CompiledDataset):
         return compiled
     result = compiled_within(dataset, most_levels)
     return result if most_levels > CLOSE_LEVELS or any(map(_is_faster, leaves(result))) else dataset
@@ -115,6 +115,9 @@ class CompiledSamples(Counterpart, Dataset[object]):
     def __init__(self, theirs: object, most_levels: float, outer: tuple[object, ...] = ()) -> None:
         def compile_inner(dataset: object, may_decode_late: bool) -> object:
             """Compile a dataset that this one reads, if that makes this one faster."""
+            # torchvision's wrapper looks at the images of the dataset inside.
+            if any(each.__module__.startswith("torchvision.tv_tensors") for each in type(theirs).__mro__):
+                return dataset
             result = compiled_within(dataset, most_levels, outer)
             given = list(leaves(dataset))
             for part in leaves(result):

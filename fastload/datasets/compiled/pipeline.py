@@ -15,12 +15,14 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
 import PIL
 import PIL.Image
+from torch.utils.data import get_worker_info
 
 from fastload.datasets.compiled.known import KnownSteps, known_first, tail_of
 from fastload.datasets.compiled.lazy import LazyImage, decoded_late
@@ -227,7 +229,10 @@ class CompiledCode(StandIn):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Let the names refer to the compiled objects in the block."""
+        """Let the names refer to the compiled objects in the block, unless another thread may use them."""
+        if not _is_alone():
+            yield
+            return
         with contextlib.ExitStack() as stack:
             for reference in self._references:
                 stack.enter_context(reference.replaced())
@@ -241,6 +246,13 @@ class CompiledCode(StandIn):
 
     def __reduce__(self) -> tuple[object, ...]:
         return CompiledCode, (self.theirs, self.most_levels)
+
+
+def _is_alone() -> bool:
+    """Return True if no other thread runs a user's code in this process."""
+    if get_worker_info() is None:
+        return threading.active_count() == 1
+    return threading.current_thread() is threading.main_thread()  # beside it, only torch's threads
 
 
 def compiled_code(value: object, most_levels: float, outer: tuple[object, ...]) -> CompiledCode | None:

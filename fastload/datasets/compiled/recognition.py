@@ -46,6 +46,14 @@ def flattened(transform: Foreign | None) -> Iterator[Foreign]:
         yield transform
 
 
+def has_hooks(transform: Foreign) -> bool:
+    """Return True if a call of this Module does more, or other things, than its class says."""
+    if not isinstance(transform, torch.nn.Module):
+        return False
+    own = vars(transform)
+    return "forward" in own or any(hooks for name, hooks in own.items() if name.endswith("_hooks"))
+
+
 def _delegate_of(transform: Foreign) -> Foreign | None:
     """Return the callable to which `transform` passes its argument; None if it does anything else.
 
@@ -56,7 +64,7 @@ def _delegate_of(transform: Foreign) -> Foreign | None:
     call: object = kind.__call__
     inner: Mapping[str, Foreign] = {}
     if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
-        if any(hooks for name, hooks in vars(transform).items() if name.endswith("_hooks")):
+        if has_hooks(transform):
             return None
         call, inner = type(transform).forward, vars(transform)["_modules"]
     ours = _delegating.__code__

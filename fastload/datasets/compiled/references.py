@@ -61,8 +61,15 @@ class Reference:
         try:
             yield
         finally:
-            if self._bound() is compiled:
-                self._scope[self._key] = theirs
+            # The code may have assigned it to another name, or have reordered a list.
+            for key, value in self._bindings():
+                if value is compiled:
+                    self._scope[key] = theirs
+
+    def _bindings(self) -> list[tuple[Any, object]]:
+        if isinstance(self._scope, _Closure):
+            return [(self._key, self._bound())]
+        return list(self._scope.items() if isinstance(self._scope, dict) else enumerate(self._scope))
 
     def _is_idle(self) -> bool:
         return isinstance(self.compiled, StandIn) and self.compiled.is_idle

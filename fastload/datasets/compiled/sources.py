@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeGuard
 
@@ -18,7 +19,7 @@ from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.compiled.lazy import info_of
 from fastload.datasets.compiled.pipeline import CompiledCode
 from fastload.datasets.compiled.recognition import Foreign, Untyped
-from fastload.datasets.folder import FileImages, FilesDataset, Headers, unread_headers
+from fastload.datasets.folder import FILE_STEP, FileImages, FilesDataset, Headers, unread_headers
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
@@ -33,7 +34,7 @@ Load = Callable[[str], PIL.Image.Image]
 """A loader of torchvision: opens an image file."""
 
 # A mark in place of an orientation: the file is decoded by the loader of the original dataset.
-_THEIRS = 255
+_THEIRS = 15
 
 
 class TheirDataset(Untyped, Protocol):
@@ -171,9 +172,12 @@ class ListedImages(FileImages):
         self._infos: dict[int, dict[object, object]] = {}
         super().__init__(path, read, positions, headers)
 
+    def _file(self, index: int) -> int:
+        return zlib.crc32(os.fsencode(self._path(index))) >> 4  # the user may reorder the list
+
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         index = self._positions[position]
-        if self._headers[index, 2] != _THEIRS:
+        if self._headers[index, 2] % FILE_STEP != _THEIRS:
             with contextlib.suppress(DecodeError):
                 return super().region(position, box, size)
         pixels = self._decoded.get(position)
@@ -266,19 +270,22 @@ class Arrays(ImageDataset):
         return ArrayImages(self.pixels, positions)
 
     def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
-        return self._targets_at(positions).tolist()  # type: ignore[no-any-return]
+        labels = self._labels(positions)
+        return self._targets_at(positions) if labels is None else labels.tolist()
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
         targets = self._targets_at(positions)
-        fits = targets.dtype.kind in "iu" and np.can_cast(targets.dtype, np.int64)
-        return targets if fits and targets.ndim == 1 else None
+        if isinstance(self._their_targets, list) and set(map(type, targets)) != {int}:
+            return None  # soft labels, for example, which are handed out as they are
+        labels = np.asarray(targets)
+        return labels if labels.dtype == np.int64 and labels.ndim == 1 else None
 
-    def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[np.generic]:
-        # Read from the list of the original dataset, whose elements may be set at any time.
+    def _targets_at(self, positions: NDArray[np.int64]) -> list[object]:
+        # Read from those of the original dataset, which may be set at any time.
         targets = self._their_targets
         if isinstance(targets, list):
-            return np.array(list(map(targets.__getitem__, positions.tolist())))
-        return np.asarray(targets)[positions]
+            return [targets[position] for position in positions.tolist()]
+        return list(np.asarray(targets)[positions])
 
 
 class ArrayImages(BatchSource):

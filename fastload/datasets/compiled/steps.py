@@ -16,7 +16,7 @@ import torch
 
 from fastload.datasets.compiled.jitter import jittered
 from fastload.datasets.compiled.lazy import LazyImage
-from fastload.datasets.compiled.recognition import Foreign, flattened, is_v2, name_of
+from fastload.datasets.compiled.recognition import Foreign, flattened, has_hooks, is_v2, name_of
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.region import Box
@@ -94,7 +94,7 @@ def _step_of(theirs: Foreign) -> CompiledStep:
     name = name_of(theirs)
     if name in _CONTAINERS:
         return _container(theirs, name)
-    known = _KNOWN.get(name, _UNKNOWN)
+    known = _UNKNOWN if has_hooks(theirs) else _KNOWN.get(name, _UNKNOWN)
     try:
         made = known.make(theirs)
     except OptionError:
