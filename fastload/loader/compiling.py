@@ -61,7 +61,7 @@ class Compiling:
 
 
 def _identity(value: object) -> object:
-    """Return what differs once an attribute, or a dataset among several, has been replaced."""
+    """Return an identity that changes when an attribute, or one of several datasets, is replaced."""
     return tuple(map(id, value)) if type(value) is list and len(value) <= _MOST_PARTS else id(value)
 
 

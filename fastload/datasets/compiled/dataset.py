@@ -7,7 +7,7 @@ import copy
 import functools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, SupportsIndex, TypeGuard, cast
+from typing import Any, SupportsIndex, TypeGuard
 
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
@@ -129,7 +129,8 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         positions = self._images.positions_of(indices)
         source = self._images.source_of(positions)
         if is_collated and (images := self._vectorized(source, len(positions), out)) is not None:
-            return images, cast(Images, self._images.batch_of_targets(positions, out))
+            batch = self._images.batch_of_targets(positions, out)
+            return images, batch if isinstance(batch, torch.Tensor) else self._images.targets_of(positions)
         return self.transform_images(source, self._images.targets_of(positions), out)
 
     def _their_samples(self, indices: Sequence[SupportsIndex]) -> Batch:

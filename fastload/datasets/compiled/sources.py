@@ -257,7 +257,7 @@ class Arrays(ImageDataset):
 
     lies_in_memory = True
 
-    def __init__(self, pixels: Pixels, targets: object) -> None:
+    def __init__(self, pixels: Pixels, targets: Sequence[object] | torch.Tensor) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
         # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
@@ -274,18 +274,18 @@ class Arrays(ImageDataset):
         return self._targets_at(positions) if labels is None else labels.tolist()
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
-        targets = self._targets_at(positions)
-        if isinstance(self._their_targets, list) and set(map(type, targets)) != {int}:
-            return None  # soft labels, for example, which are handed out as they are
-        labels = np.asarray(targets)
+        targets = self._their_targets
+        if isinstance(targets, list):
+            chosen = self._targets_at(positions)
+            labels = np.asarray(chosen if set(map(type, chosen)) == {int} else [])
+        else:
+            labels = np.asarray(targets)[positions]
+        # All others, such as soft labels, are handed out as they are.
         return labels if labels.dtype == np.int64 and labels.ndim == 1 else None
 
     def _targets_at(self, positions: NDArray[np.int64]) -> list[object]:
         # Read from those of the original dataset, which may be set at any time.
-        targets = self._their_targets
-        if isinstance(targets, list):
-            return [targets[position] for position in positions.tolist()]
-        return list(np.asarray(targets)[positions])
+        return [self._their_targets[position] for position in positions.tolist()]
 
 
 class ArrayImages(BatchSource):
