@@ -129,7 +129,7 @@ def source_attributes(dataset: object) -> tuple[object, ...]:
     return tuple(vars(dataset).get(name) for name in names)
 
 
-def _arrays(data: ArrayLike, targets: ArrayLike) -> Arrays | None:
+def _arrays(data: ArrayLike, targets: Sequence[object] | torch.Tensor) -> Arrays | None:
     pixels = np.asarray(data)
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
