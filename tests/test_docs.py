@@ -160,3 +160,10 @@ def test_numbers_and_percentages_have_one_form(path):
     assert not re.findall(r"[0-9] %", prose)  # 5%
     assert not re.findall(r"(?<![0-9.,])[0-9]{1,3}[ \u00a0\u202f][0-9]{3}(?![0-9])", prose)  # 65,500
     assert not re.findall(r"(?<![\w.,/#-])(?<!commit )(?<!build )[0-9]{5,}(?![\w-])", prose)
+
+
+def test_pages_that_docstrings_name_exist():
+    titles = {page.read_text(encoding="utf-8").split("\n", 1)[0][2:] for page in PAGES}
+    for module in Path(fastload.__file__).parent.rglob("*.py"):
+        text = " ".join(module.read_text(encoding="utf-8").split())
+        assert {*re.findall(r'the page "([^"]+)"', text, re.IGNORECASE)} <= titles, module

@@ -82,7 +82,7 @@ def pack(
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
         encode: `auto`, or the encoding of the images, such as `keep` (the source's bytes), `tiled` (lossless,
-            crops decode faster), `jpeg` or `raw`; see the page "Command line" of the documentation.
+            crops decode faster), `jpeg` or `raw`; see the page "The command line" of the documentation.
         quality: The quality of `jpeg`, 1 to 100.
         workers: The number of processes; None for one per usable CPU.
         shard_size: The target size of a shard, in bytes or as `256MB`.
