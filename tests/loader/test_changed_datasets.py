@@ -94,12 +94,18 @@ def test_the_dataset_of_a_subset_and_the_parts_of_a_concatenation_may_be_replace
     assert {*shapes(of_subset), *shapes(of_both)} == {(3, 16, 16)}
 
 
-def test_a_transform_with_a_hook_is_called(photos):
+@pytest.mark.parametrize("kind", ["Resize", "RandomApply", "Sequential"])
+def test_a_transform_with_a_hook_is_called(photos, kind):
     from torchvision import transforms
 
     resize = transforms.Resize((32, 32))
-    resize.register_forward_hook(lambda module, inputs, output: output.resize((16, 16)))
-    assert {*shapes(fastload.DataLoader(folder(photos, resize), 4, num_workers=0))} == {(3, 16, 16)}
+    hooked = {
+        "Resize": resize,
+        "RandomApply": transforms.RandomApply([resize], p=1.0),
+        "Sequential": torch.nn.Sequential(resize),
+    }[kind]
+    hooked.register_forward_hook(lambda module, inputs, output: output.resize((16, 16)))
+    assert {*shapes(fastload.DataLoader(folder(photos, hooked), 4, num_workers=0))} == {(3, 16, 16)}
 
 
 class Augmented(Dataset):

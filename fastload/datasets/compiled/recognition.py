@@ -35,7 +35,9 @@ def flattened(transform: Foreign | None) -> Iterator[Foreign]:
     if transform is None:
         return
     name = name_of(transform)
-    if name == "Compose" or type(transform) is torch.nn.Sequential:
+    if has_hooks(transform):
+        yield transform
+    elif name == "Compose" or type(transform) is torch.nn.Sequential:
         for each in transform.transforms if name == "Compose" else vars(transform)["_modules"].values():
             yield from flattened(each)
     elif name == "ImageClassification":

@@ -91,10 +91,10 @@ def steps_of(transform: Foreign | None) -> list[CompiledStep]:
 
 
 def _step_of(theirs: Foreign) -> CompiledStep:
-    name = name_of(theirs)
+    name = "" if has_hooks(theirs) else name_of(theirs)
     if name in _CONTAINERS:
         return _container(theirs, name)
-    known = _UNKNOWN if has_hooks(theirs) else _KNOWN.get(name, _UNKNOWN)
+    known = _KNOWN.get(name, _UNKNOWN)
     try:
         made = known.make(theirs)
     except OptionError:
