@@ -23,7 +23,7 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.contracts import BatchMemory
+from fastload.contracts import BatchMemory, Box
 from fastload.datasets.batch import BatchSource, Positions, fill, render
 from fastload.datasets.cache.choosing import Measured, choose_cache, gather, open_cache
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cache
@@ -32,7 +32,6 @@ from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.datasets.composed import SceneImages, UprightImages
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.arrays import Pixels
-from fastload.images.region import Box
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened, package_of

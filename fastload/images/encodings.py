@@ -20,6 +20,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError, OptionError
 from fastload.images.arrays import Pixels, StoredBytes
 from fastload.images.decode import decode, encode
@@ -28,7 +29,7 @@ from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_o
 from fastload.images.jpegtran import require_jpegtran, tile_losslessly
 from fastload.images.nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.opencv import cv2
-from fastload.images.region import Box, decode_region
+from fastload.images.region import decode_region
 from fastload.images.resize import SizeLimit
 from fastload.images.source_pixels import ImageSource, load_pixels, require_pixels
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from fastload.contracts import SourceRecord
 from fastload.errors import FastloadError, SourceError
 from fastload.images.arrays import Size
 from fastload.images.header import read_header
@@ -17,7 +17,7 @@ from fastload.images.region import swaps_sides
 from fastload.shards.schema import Field
 from fastload.sources.files import NOT_FOUND, FileList, NameTable, Values, digest_of, safe_key, value_at
 from fastload.sources.malformed import malformed, quoted
-from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.protocol import Source
 
 
 @dataclass(eq=False, kw_only=True)
@@ -87,14 +87,6 @@ class FileSource(ImageFileSource):
     def size_bytes(self) -> int:
         """Return the total size of all files; a file listed twice counts twice."""
         return sum(int(files.sizes_bytes.clip(min=0).sum()) for files in self.record_files())
-
-
-@runtime_checkable
-class ReadsFiles(Protocol):
-    """A dataset that can read its samples from files without changing them."""
-
-    def files_read(self) -> FileSource | None:
-        """Return the files and labels that are the samples; None if they are changed, as by a transform."""
 
 
 def _part(column: Values, indices: Sequence[int]) -> Values:

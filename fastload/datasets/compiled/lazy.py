@@ -16,12 +16,13 @@ import PIL.Image
 import torch
 from PIL.JpegImagePlugin import JpegImageFile
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels, Size, with_last_axis
 from fastload.images.decode import require_end
 from fastload.images.deferred import Change, DeferredImage, PixelSource
 from fastload.images.header import parsed_header
-from fastload.images.region import Box, decode_region, find_turbojpeg
+from fastload.images.region import decode_region, find_turbojpeg
 from fastload.images.resize import Resampling
 from fastload.system.patching import patched
 

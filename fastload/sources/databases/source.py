@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from fastload.contracts import SourceRecord
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources.containers import SHARD, ContainerSource, files_by_split
@@ -28,7 +29,7 @@ from fastload.sources.databases.storage import (
 from fastload.sources.files import NO_LABEL, NameTable, Values, list_files, read_text
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import FROM_PYTHON, INT64, malformed
-from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
+from fastload.sources.protocol import Claim, LeftOutReason, Reading
 from fastload.sources.table.columns import classes_of
 
 if TYPE_CHECKING:

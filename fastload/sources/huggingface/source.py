@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from fastload.contracts import SourceRecord
 from fastload.errors import FastloadError
 from fastload.shards.schema import Field
 from fastload.sources.boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
@@ -36,7 +37,7 @@ from fastload.sources.files import list_files, read_text
 from fastload.sources.huggingface.columns import ArrowColumns, ArrowFiles, dig
 from fastload.sources.listing import Folder, Listing, is_image
 from fastload.sources.malformed import explaining, malformed
-from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
+from fastload.sources.protocol import Claim, LeftOutReason, Reading
 from fastload.sources.splits import by_split
 
 _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"

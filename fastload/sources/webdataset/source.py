@@ -34,6 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fastload.contracts import SourceRecord
 from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources.containers import (
@@ -47,7 +48,7 @@ from fastload.sources.files import NO_LABEL, NameTable, require_decodable, safe_
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import explaining, in_quotes, malformed
-from fastload.sources.protocol import Claim, Reading, SourceRecord
+from fastload.sources.protocol import Claim, Reading
 from fastload.sources.table.columns import free_field_name, labels_of
 from fastload.sources.table.numbers import numbers_in
 from fastload.sources.webdataset.members import UNPACK, Samples, Spans, class_folders, grouped, list_members
