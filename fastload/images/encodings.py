@@ -224,7 +224,7 @@ ENCODINGS: dict[str, type[Encoding]] = {each.name: each for each in (Keep, Tiled
 """The encodings by their names."""
 
 
-def encoding_named(name: str, quality: int = 90) -> Encoding:
+def encoding_named(name: str | None, quality: int = 90) -> Encoding:
     """Return an encoding, `jpeg` of a quality; raise OptionError if the name is unknown."""
     if name not in ENCODINGS:
         raise OptionError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {name!r}")

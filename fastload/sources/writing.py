@@ -136,7 +136,7 @@ def _stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes
     shape = record.image_shape(field.name)
     if not shape[0]:
         return bytes(stored), ""  # kept although it is not a readable image
-    encoding = encoding_named(field.encoding or "keep")
+    encoding = encoding_named(field.encoding)
     if not encoding.holds_files:
         return encode(encoding.decode(stored, shape), ".png"), ".png"
     # Only the first image of a record has a file name, and only if the source has files.

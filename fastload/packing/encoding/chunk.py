@@ -205,7 +205,7 @@ class ChunkEncoder:
             if each.kind == "image" and isinstance(value, bytes) and not value:
                 rows.extend(_image_rows(StoredImage(value, *_UNREADABLE)))  # the record has no such image
             elif each.kind == "image":
-                encoding = encoding_named(each.encoding or "keep")
+                encoding = encoding_named(each.encoding)
                 rows.extend(_image_rows(encoding.encode(value, None, self._temporary)))
             else:
                 rows.extend(stored_rows(each, value))

@@ -11,7 +11,9 @@ from fastload.loader.measurements import (
     Trial,
     TuningSettings,
 )
+from fastload.loader.tuning.reducer import epoch_watched
 from fastload.loader.tuning.tuning import Tuning
+from tests.loader.tuning.clocks import epoch_of
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 
@@ -67,7 +69,7 @@ def still_fits(
     if workers:
         seconds = 0.1
     settled = dataclasses.replace(measured(settings=settings), is_settled=True)
-    return settled.after_epoch(Trial(workers, batches, seconds, 0.0), load_s).is_settled
+    return epoch_watched(settled, epoch_of(workers, seconds, batches, load_s))[0].is_settled
 
 
 # For each setting, the decisions on either side of its threshold.
