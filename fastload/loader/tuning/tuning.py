@@ -194,15 +194,19 @@ class Tuning:
             return f"loading takes {share:.1%} of the time: there is nothing to gain"
         if self.batches is None:
             return ""
-        workers = self.first_workers
-        saved_s = self.batches * (cost.batch_s - max(cost.step_s, cost.load_s / workers))
-        start_s = workers * self.start_s
+        saved_s, start_s = self._saved_and_start_s(self.batches)
         if saved_s - start_s < self.settings.gain * self.batches * cost.batch_s:
             return (
                 f"workers could save at most {format_duration(saved_s)} of an epoch, and starting them takes "
                 f"{format_duration(start_s)}"
             )
         return ""
+
+    def _saved_and_start_s(self, batches: int) -> tuple[float, float]:
+        """Return the most seconds that the first workers save in an epoch, and those that starting takes."""
+        cost, workers = self.cost, self.first_workers
+        saved_s = batches * (cost.batch_s - max(cost.step_s, cost.load_s / workers))
+        return saved_s, workers * self.start_s
 
     @property
     def first_workers(self) -> int:
@@ -245,8 +249,15 @@ class Tuning:
     @property
     def budget_s(self) -> float:
         """The seconds that further trials may cost."""
-        ahead = max(2 * self.seen_batches, self.settings.epochs_ahead * (self.batches or 0))
-        return self.settings.budget_share * ahead * self.single_process_s - self.lost_s
+        settings, batches = self.settings, self.batches or 0
+        ahead = max(2 * self.seen_batches, settings.epochs_ahead * batches)
+        budget_s = settings.budget_share * ahead * self.single_process_s
+        if batches:
+            saved_s, start_s = self._saved_and_start_s(batches)
+            trial_s = settings.start_margin * start_s + self.cost.load_s
+            if (saved_s - start_s) * ahead / batches >= settings.worth_trial * trial_s:
+                budget_s = max(budget_s, trial_s)
+        return budget_s - self.lost_s
 
     def affordable_workers(self, workers: int) -> int:
         """Return how many of these workers can be started within the budget; 0 if these are too few.
