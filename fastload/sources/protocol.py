@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources.files import FileList
 from fastload.sources.listing import Listing
-
-Details = Mapping[str, Any]
-"""JSON from which `unpack` writes the layout of a source."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -38,7 +35,7 @@ class Source(RecordSource, ABC):
     doubts: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)  # for a table, the decision about each field
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
-    details: Details = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)  # JSON for the layout's writer
     is_upright: bool = False
     # In the first split alone: the account of the folder, and the annotation files of all splits, by names
     # relative to the folder of the keys, which are attached to the packed dataset.

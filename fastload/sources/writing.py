@@ -20,11 +20,11 @@ from fastload.images.decode import encode
 from fastload.images.encodings import ENCODINGS, encoding_named
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.attachment import Attachment, read_attachment
+from fastload.shards.json_values import JsonValue
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
-from fastload.sources.protocol import Details
 from fastload.system.units import format_count
 
 _SUFFIXES = {
@@ -49,7 +49,7 @@ class LayoutWriter:
         self.manifest = manifest
         self.split = split
         self.images: list[PurePosixPath] = []
-        self.details: Details = dict(manifest.details)
+        self.details = JsonValue(manifest.details, "details")
         self.names = frozenset(field.name for field in manifest.fields)
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
@@ -90,7 +90,7 @@ class StoredRecords:
         self.manifest = reader.manifest
         image_fields = [field for field in self.manifest.fields if field.kind == "image"]
         self._images = image_fields if images is None else images
-        self.details: Details = dict(self.manifest.details)
+        self.details = JsonValue(self.manifest.details, "details")
         self.damaged: list[str] = []
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class StoredRecords:
 
     def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, ImageFiles]]]]:
         """Yield the name of each source file and an iterator of its records, to be exhausted first."""
-        names = self.details["files"]
+        names = [each.text() for each in self.details["files"].each()]
         for number, records in itertools.groupby(self, lambda each: each[0]["shard"]):
             if not 0 <= number < len(names):
                 raise FormatError(f"a record must be of one of {len(names)} files, got {number}: pack again")

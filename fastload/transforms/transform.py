@@ -13,7 +13,7 @@ returns the same types.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeGuard
+from typing import ClassVar, TypeGuard, TypeVar, overload
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ Ints = NDArray[np.int64]
 Sizes = Ints  # (images, 2): heights and widths
 Parameters = NDArray[np.float64]  # (images, width)
 Row = Sequence[float]  # the parameters of one image
+
+_Sample = TypeVar("_Sample")
+_Target = TypeVar("_Target")
 
 
 class Geometry:
@@ -165,7 +168,13 @@ class Transform(Described):
             "objects or a mask: return the annotations themselves if it changes only colours"
         )
 
-    def __call__(self, *inputs: object) -> Any:
+    @overload
+    def __call__(self, sample: _Sample, /) -> _Sample: ...
+    @overload
+    def __call__(self, image: _Sample, target: _Target, /) -> tuple[_Sample, _Target]: ...
+    @overload
+    def __call__(self, *inputs: object) -> object: ...
+    def __call__(self, *inputs: object) -> object:
         """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
         An image is a tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
@@ -239,7 +248,7 @@ class ColourTransform(Transform):
 class BatchTransform(Described):
     """Base class of transforms of whole batches, as a DataLoader returns them."""
 
-    def __call__(self, *batch: object) -> Any:
+    def __call__(self, *batch: object) -> object:
         raise NotImplementedError
 
 

@@ -23,7 +23,6 @@ from fastload.loader.device import moved_to
 from fastload.loader.iterators.order import BatchOrder
 from fastload.loader.resume.dataset_states import StatefulIterable, WorkerCopy, is_stateful
 from fastload.loader.resume.drawing import (
-    TRANSFORMS,
     WORKERS,
     derived_seed,
     start_state,
@@ -102,17 +101,11 @@ class EpochIterator:
 
     def base_seed(self) -> int:
         """Return the epoch's base seed, the same on all ranks; persistent workers keep the first epoch's."""
-        seeds = self.progress.seeds
-        if seeds.base is None:
-            seeds.base = self._drawn_seed
-        return seeds.base
+        return self.progress.seeds.base_or(self._drawn_seed)
 
     def epoch_seed(self) -> int:
-        """Return the seed of the epoch's batches: the loader's, else one derived from torch's base seed."""
-        seeds = self.progress.seeds
-        if seeds.batches is None:
-            seeds.batches = derived_seed(self.base_seed(), self.progress.epoch, TRANSFORMS)
-        return seeds.batches
+        """Return the seed of the epoch's batches."""
+        return self.progress.epoch_seed(self._drawn_seed)
 
     def _finished(self, batch: object) -> object:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
@@ -222,9 +215,8 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
         self._recorder = StatsRecorder(self._sums)
         self.begin_clock()
         torch_view.collate_fn = _timed(torch_view.make, self._recorder)
-        self.progress.seeds.is_drawn = (
-            False  # unless the sampler draws in its `__iter__`, which torch calls now
-        )
+        # Unless the sampler draws in its `__iter__`, which torch calls now.
+        self.progress.seeds.draw_later()
         super().__init__(torch_view)
         self.epoch_seed()
         kind = StoredFetcher if torch_view.is_stored else SeedingFetcher
@@ -233,7 +225,6 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
         self._dataset = view.dataset
         self._profile_name = f"enumerate(DataLoader)#{torch_private.SingleProcessBase.__name__}.__next__"
         self._replay(view.is_iterable, super()._next_data)
-        start.progress.handed.done = 0
 
     def begin_clock(self) -> None:
         """Make the clock show no workers, and the cost of batches from now on."""
@@ -242,7 +233,7 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
 
     def draw_first(self) -> None:
         """Draw the first batch's indices, as torch's iterator does with workers."""
-        self.progress.seeds.is_drawn = True
+        self.progress.seeds.note_draw()
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
@@ -268,12 +259,12 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
         try:
             batch = super()._next_data()
         except StopIteration:
-            self.progress.is_finished = True
+            self.progress.finish()
             raise
         except Exception:
-            self.progress.handed.done += 1
+            self.progress.handed.count_one()
             raise
-        self.progress.handed.done += 1
+        self.progress.handed.count_one()
         batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch

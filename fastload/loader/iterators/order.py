@@ -61,8 +61,9 @@ class BatchOrder:
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
         batches: Iterator[Sequence[int]] = iter(self._view.index_sampler)
         progress = self._progress()
-        if type(self._view.index_sampler) is not BatchSampler and not progress.seeds.is_drawn:
-            progress.seeds.is_drawn = not are_equal(start_state(self._view), progress.seeds.start)
+        may_have_drawn = type(self._view.index_sampler) is not BatchSampler and not progress.seeds.is_drawn
+        if may_have_drawn and not are_equal(start_state(self._view), progress.seeds.start):
+            progress.seeds.note_draw()
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         handed = progress.handed
         first, skipped = (0, ()) if self._view.is_iterable else (handed.first, handed.skipped)

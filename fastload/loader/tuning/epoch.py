@@ -48,7 +48,7 @@ class TunedIterator(SingleProcessIterator):
 
     def draw_first(self) -> None:
         """Draw the first batch's indices."""
-        self.progress.seeds.is_drawn = True
+        self.progress.seeds.note_draw()
         self._order.draw_first()
 
     def _next_index(self) -> object:
@@ -131,7 +131,7 @@ class TunedIterator(SingleProcessIterator):
         """Return the next batch, made by the training process."""
         if self._order.is_drawn:
             # Workers made the last batch, and the clock still shows them.
-            self.progress.is_finished = True
+            self.progress.finish()
             self._end()
             raise StopIteration
         if self.clock.num_workers:

@@ -136,6 +136,7 @@ class DatabaseSource(ContainerSource):
 
     keys: NameTable
     patterns: Mapping[str, str] = field(default_factory=dict)
+    is_folder: bool = False  # of LMDB, whose databases are then folders too
 
     def key(self, index: int) -> str:
         return self.keys[index] if len(self.keys) else super().key(index)
@@ -147,7 +148,7 @@ class DatabaseSource(ContainerSource):
                 pixels = np.ascontiguousarray(file[program.sign][index].transpose(1, 2, 0))
             return SourceRecord(self.key(index), pixels, {})
         key = self.keys[index]
-        path = os.path.dirname(path) if self.details["is_folder"] else path
+        path = os.path.dirname(path) if self.is_folder else path
         values: dict[str, object] = {}
         with reading_lmdb(path) as transaction:
             image = bytes(entry(transaction, path, key))
@@ -200,6 +201,7 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
         details={"files": files, "is_folder": is_folder},
         keys=all_keys,
         patterns=patterns,
+        is_folder=is_folder,
     )
 
 
