@@ -102,30 +102,25 @@ class TunedIterator(SingleProcessIterator):
     def _carry_out(self, action: Action) -> None:
         """Load the next batches with the action's workers, until the next event."""
         before, self._action = self._action, action
-        workers = action.window.workers
-        if workers != before.window.workers:
-            self._change_to(workers)
-        if action.ends_workers and self._workers is not None:
-            self._workers.use_workers(self._started, 0)
-            self._replacement = 0
         self._decide_cache()
-
-    def _decide_cache(self) -> None:
-        cost = self._tuner.tuning.single_process
-        if self._cache is not None and cost is not None:
-            self._cache.decide(self._view.dataset, cost)
-
-    def _change_to(self, workers: int) -> None:
-        self._replacement = workers if workers > self._started else None
+        workers, started = action.window.workers, self._started
+        if workers == before.window.workers and not action.ends_workers:
+            return
+        self._replacement = workers if workers > started or action.ends_workers else None
         if self._workers is None:
             return
-        if self._replacement is not None or not workers:
-            self._workers.use_workers(self._started, 0)
+        if workers > started or not workers:
+            self._workers.use_workers(started, 0)
             return
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
             self.progress.handed.rebase(self.progress.handed.position, self._workers.received)
         self._workers.use_workers(workers, self._tuner.tuning.prefetch_of(workers))
+
+    def _decide_cache(self) -> None:
+        cost = self._tuner.tuning.single_process
+        if self._cache is not None and cost is not None:
+            self._cache.decide(self._view.dataset, cost)
 
     def _next_single(self) -> object:
         """Return the next batch, made by the training process."""

@@ -29,13 +29,16 @@ class Action(NamedTuple):
         due: The number of batches after which the loader looks again; None: no more in this epoch.
         checks_dataset: True if the next batch has to show that loading and training leave the dataset as it
             is.
-        ends_workers: True if workers are not needed any more.
     """
 
     window: Window
     due: int | None
     checks_dataset: bool = False
-    ends_workers: bool = False
+
+    @property
+    def ends_workers(self) -> bool:
+        """True if workers are not needed any more."""
+        return self.due is None and not self.window.workers
 
 
 class Look(NamedTuple):
@@ -138,7 +141,7 @@ def workers_began(tuning: Tuning, seconds: float, workers: int) -> tuple[Tuning,
 
 def workers_forbidden(tuning: Tuning, reason: str) -> Step:
     """Load without workers from now on, for a reason that is a sentence."""
-    return tuning.without_workers(reason), Action(Window(), due=None, ends_workers=True)
+    return tuning.without_workers(reason), Action(Window(), due=None)
 
 
 def epoch_ended(tuning: Tuning, window: Window, look: Look) -> tuple[Tuning, None]:
@@ -161,11 +164,14 @@ def epoch_ended(tuning: Tuning, window: Window, look: Look) -> tuple[Tuning, Non
 
 
 def _accounted(tuning: Tuning, window: Window, clock: StepClock) -> tuple[Tuning, Window]:
-    """Record the time since the last look."""
+    """Record the batches since the last look; workers are compared with loading without them."""
     batches = clock.batches - window.accounted
     waits, steps = latest(clock, batches, tuning.settings.unusual)
-    seconds = sum(waits) + sum(steps) + (0.0 if window.accounted else clock.first_wait_s)
-    tuning = tuning.after_batches(window.workers, batches, seconds)
+    behind_s = tuning.behind_s
+    if tuning.single_process is not None and window.workers:
+        seconds = sum(waits) + sum(steps) + (0.0 if window.accounted else clock.first_wait_s)
+        behind_s = max(0.0, behind_s + seconds - batches * tuning.single_process_s)
+    tuning = replace(tuning, seen_batches=tuning.seen_batches + batches, behind_s=behind_s)
     return tuning, replace(window, accounted=clock.batches).at(clock)
 
 
@@ -198,5 +204,4 @@ def _loading_by(tuning: Tuning, window: Window, workers: int, look: Look) -> Ste
         # Batches in flight were requested before; then each worker makes its first batch.
         first, since = batches + look.requested + max(1, workers), batches
     window = Window(workers, first, since, accounted=batches).at(look.clock)
-    is_over = tuning.is_settled
-    return tuning, Action(window, None if is_over else batches + 1, ends_workers=is_over and not tuning.best)
+    return tuning, Action(window, None if tuning.is_settled else batches + 1)

@@ -66,13 +66,6 @@ class Tuning:
     origin: str = "measured in this run"
     settings: TuningSettings = DEFAULT_SETTINGS
 
-    def after_batches(self, workers: int, batches: int, seconds: float) -> Tuning:
-        """Record loaded batches; workers are compared with loading without them."""
-        behind_s = self.behind_s
-        if self.single_process is not None and workers:
-            behind_s = max(0.0, behind_s + seconds - batches * self.single_process_s)
-        return replace(self, seen_batches=self.seen_batches + batches, behind_s=behind_s)
-
     def after_trial(self, trial: Trial) -> Tuning:
         """Record a trial, whose lost time counts; of each number of workers, only the latest are stored."""
         same = self.trials_of(trial.num_workers)
