@@ -63,7 +63,7 @@ class HostMemory:
         return reusable_tensor(shape, dtype)
 
 
-def fill(
+def fill_batch(
     source: BatchSource,
     pipeline: Pipeline,
     drawn: Drawn,
@@ -119,10 +119,10 @@ def finished(
     return batch
 
 
-def render(
+def render_sample(
     source: BatchSource, drawn: Drawn, view: View, position: int, tail: Rescale | None
 ) -> torch.Tensor:
-    """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
+    """Make a single image like `fill_batch`, (channels, height, width), in channels-last memory."""
     pixels = source.region(position, view.box, view.size)
     is_finished = pixels.shape[:2] == view.size == view.shown and not any(view.flips)
     if not (is_finished and source.gives_own_regions):
