@@ -188,10 +188,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
 
         opened = open_cache(option, originals, choose, room)
         self.close_cache()
-        if isinstance(opened, SampleCache):
-            self._cache = opened
-        else:
-            self._why_no_cache = opened
+        self._cache, self._why_no_cache = opened
         return self.cached
 
     def fill_cache(self) -> None:
