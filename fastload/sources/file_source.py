@@ -133,6 +133,7 @@ class AnnotatedFiles(ImageFileSource):
     origin: str = ""  # the file from which texts were taken, for messages
     reader: AnnotationReader | None = None  # None for images with only masks
     needs_masks: bool = False  # if False, a missing mask is stored as b""
+    if_no_mask: str = ""  # what to do if a file is not the mask that it seems to be, for messages
 
     def read(self, index: int) -> SourceRecord:
         """Read an image and its annotations; raise SourceError, naming the file, if either is malformed."""
@@ -174,8 +175,7 @@ class AnnotatedFiles(ImageFileSource):
         try:
             decode_mask(data)
         except FastloadError as error:
-            choice = "; to take the folders for classes, say --layout classes" if self.kind == "masks" else ""
-            raise SourceError(f"{path}: {error}{choice}") from error
+            raise SourceError(f"{path}: {error}{self.if_no_mask}") from error
         return data
 
     def _size(self, data: bytes, path: str) -> Size:

@@ -21,6 +21,9 @@ from fastload.shards.schema import Field
 from fastload.sources.files import FileList
 from fastload.sources.listing import Listing
 
+# The kinds of sources of images without annotations, which FolderDataset reads too.
+CLASS_FOLDERS, IMAGES_ALONE = "folder", "flat"
+
 
 @dataclass(eq=False, kw_only=True)
 class Source(RecordSource, ABC):

@@ -170,18 +170,19 @@ def safe_path(root: Path, key: str) -> Path:
     return root.joinpath(*(parts or ["unnamed"]))
 
 
-def restorable(readers: Mapping[str, RecordReader]) -> tuple[RecordReader, Attachment] | None:
+def restorable(
+    readers: Mapping[str, RecordReader], *, states_sizes: bool
+) -> tuple[RecordReader, Attachment] | None:
     """Return the reader of the dataset with the attached files, and their entry.
 
-    Return None if they do not describe what is unpacked: images under other names or of other sizes, a part
-    of the records or of the splits.
+    Return None if they do not describe what is unpacked: images under other names or, if they state sizes, of
+    other sizes; a part of the records or of the splits.
     """
     manifests = [reader.manifest for reader in readers.values()]
-    encodings = [None if each.image is None else each.image.encoding for each in manifests]
-    are_same = all(each is None or ENCODINGS[each].is_lossless for each in encodings) and not any(
-        each.made.get("limit") or each.skipped for each in manifests
-    )
-    are_same |= all(each.made.get("source_kind") == "huggingface" for each in manifests)  # of no image's size
+    encodings = [each.image.encoding for each in manifests if each.image is not None]
+    are_whole = not any(each.made.get("limit") or each.skipped for each in manifests)
+    are_same = all(each is not None and ENCODINGS[each].is_lossless for each in encodings) and are_whole
+    are_same |= not states_sizes
     for reader in readers.values():
         attachment = reader.manifest.attachment
         if attachment is not None and are_same and {*attachment.splits} in ({*readers}, {""}):
