@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastload.contracts import Box, Gathered
 from fastload.datasets.batch import BatchSource
 from fastload.datasets.cache.originals import FileOriginals
-from fastload.datasets.compiled.lazy import info_of
+from fastload.datasets.compiled.late_files import info_of
 from fastload.datasets.compiled.pipeline import CompiledCode
 from fastload.datasets.compiled.recognition import Foreign, Untyped
 from fastload.datasets.folder import FILE_STEP, FileImages, FilesDataset, Headers, unread_headers
@@ -252,7 +252,12 @@ class ListedFiles(FilesDataset):
 
 
 class Arrays(ImageDataset):
-    """Images in one array (images, height, width, channels), uint8, with an array of targets."""
+    """Images in one array (images, height, width, channels), uint8, with an array of targets.
+
+    Attributes:
+        pixels: The array.
+        size: The number of pixels of an image.
+    """
 
     lies_in_memory = True
 
@@ -261,6 +266,7 @@ class Arrays(ImageDataset):
         # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
+        self.size = pixels.shape[1] * pixels.shape[2]
 
     def __len__(self) -> int:
         return len(self.pixels)
