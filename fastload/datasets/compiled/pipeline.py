@@ -100,8 +100,8 @@ class CompiledTransform(StandIn):
 
     @property
     def is_useful(self) -> bool:
-        """True if a step is made faster."""
-        return any(code is not None or kind != "unknown" for _, kind, code in self.kinds())
+        """True if a step is made faster, of those that get the image before an unknown one."""
+        return self._left.start > 0 or any(code is not None for _, _, code in self.kinds())
 
     def prepare(self, image: LazyImage) -> object:
         """Draw all random numbers of one image; return a LazyImage for `end`, or the finished image."""
