@@ -136,6 +136,7 @@ class DataLoader(_Base[_T_co]):
         self._device = resolve_device(device)
         self._clock = StepClock()
         self._thread = get_ident()
+        self._prepared: LoaderView | None = None  # for the epoch that begins now
         has_explicit_workers = is_explicit(num_workers)
         super().__init__(
             dataset,
@@ -185,7 +186,7 @@ class DataLoader(_Base[_T_co]):
 
     def __iter__(self) -> Any:
         """Begin an epoch, or continue the one whose state has been loaded."""
-        self._prepare()  # torch's method reads the attributes that are decided here
+        self._prepared = self._prepare()  # torch's method reads the attributes that are decided here
         iterator = super().__iter__()
         if not isinstance(self._iterator, WorkersIterator):
             # torch would reuse it for the next epoch, which works only for an iterator with workers.
@@ -216,7 +217,7 @@ class DataLoader(_Base[_T_co]):
     @contextlib.contextmanager
     def beginning_epoch(self) -> Iterator[tuple[LoaderView, EpochStart]]:
         """Begin an epoch: its iterator is made, or reset, in the block. For the loader's iterators."""
-        view = self._prepare()
+        view, self._prepared = self._prepared or self._prepare(), None
         with self._epochs.beginning(view, self._keeps_seed) as (progress, draws_first):
             self._clock = self._new_clock(view)
             yield view, EpochStart(progress, self._clock, self._epochs.worker_seeds(), draws_first)

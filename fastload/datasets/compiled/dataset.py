@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
 
 from fastload.contracts import BatchMemory
-from fastload.datasets.batch import BatchSource, HostMemory, fill
+from fastload.datasets.batch import BatchSource, HostMemory, fill_batch
 from fastload.datasets.compiled.explain import LATE, Explained, description_of
 from fastload.datasets.compiled.lazy import LazyImage, plain_afterwards
 from fastload.datasets.compiled.pipeline import CompiledTransform
@@ -184,7 +184,7 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         if is_repeated or not pipeline.makes_one_size(source.sizes):
             return None
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
-        return fill(source, pipeline, drawn, out, torch.contiguous_format)
+        return fill_batch(source, pipeline, drawn, out, torch.contiguous_format)
 
     def _refresh(self) -> None:
         """Update the compiled transform and the images if the user has replaced or changed the originals."""

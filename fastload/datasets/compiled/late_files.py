@@ -14,13 +14,14 @@ import numpy as np
 import PIL.Image
 from PIL.JpegImagePlugin import JpegImageFile
 
+from fastload.contracts import Box
 from fastload.datasets.compiled.lazy import LazyImage
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.decode import require_end
 from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.header import parsed_header
-from fastload.images.region import Box, decode_region
+from fastload.images.region import decode_region
 from fastload.system.patching import patched
 
 # The size of the last, empty chunk of a PNG file.

@@ -12,9 +12,10 @@ import numpy as np
 import PIL.Image
 import torch
 
+from fastload.contracts import Box
 from fastload.images.arrays import Pixels, Size, with_last_axis
 from fastload.images.deferred import Change, DeferredImage, PixelSource
-from fastload.images.region import Box, find_turbojpeg
+from fastload.images.region import find_turbojpeg
 from fastload.images.resize import Resampling
 
 # Filters of PIL that kernels of torch reproduce, and the greatest difference in levels, which is that of

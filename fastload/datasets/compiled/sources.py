@@ -14,6 +14,7 @@ import PIL.Image
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from fastload.contracts import Box, Gathered
 from fastload.datasets.batch import BatchSource
 from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.compiled.late_files import info_of
@@ -24,11 +25,9 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.header import ImageHeader
-from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
 from fastload.transforms.compose import package_of
-from fastload.transforms.windows import Gathered
 
 Load = Callable[[str], PIL.Image.Image]
 """A loader of torchvision: opens an image file."""

@@ -16,12 +16,12 @@ import numpy as np
 import PIL.Image
 import torch
 
+from fastload.contracts import Box
 from fastload.datasets.compiled.jitter import jittered
 from fastload.datasets.compiled.lazy import LazyImage
 from fastload.datasets.compiled.recognition import Foreign, flattened, has_hooks, is_v2, name_of
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.images.region import Box
 from fastload.transforms import (
     ColorJitter,
     GaussianBlur,
