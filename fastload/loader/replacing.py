@@ -241,7 +241,7 @@ def _described(place: str, is_direct: bool, given: Any, source: object, collate_
         from fastload.datasets.compiled.explain import described
 
         changes = "\n".join(described(source))
-    kind, is_compiled = type(given).__name__, source is not given
+    kind, is_compiled = given.__class__.__name__, source is not given
     return ReplacedLoader(place, is_direct, kind, samples, is_compiled, changes, to_keep)
 
 
