@@ -92,7 +92,7 @@ def _summary(
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
         if may_measure and (seconds := each.batch_cpu_s()) is not None:
             yield from _gain(*seconds)
-        changes = each.changes.splitlines() or ["its dataset is left as it is: Pillow is not installed"]
+        changes = each.explained().splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
     if ways := list(_ways_to_keep_it(replaced)):
         yield "To keep it without 'fastload run':"
@@ -100,8 +100,7 @@ def _summary(
 
 
 def _ways_to_keep_it(replaced: Sequence[ReplacedLoader]) -> Iterator[str]:
-    direct = [each for each in replaced if each.is_direct]
-    if direct:
+    if any(each.is_direct and each.has_gain for each in replaced):
         yield "  from fastload import DataLoader"
     lines = dict.fromkeys(each.to_keep for each in replaced if each.to_keep)
     yield from (f"  {line}" for line in lines)

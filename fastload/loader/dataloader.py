@@ -293,7 +293,8 @@ class DataLoader(_Base[_T_co]):
         """
         plan = self._choose_strategy().plan
         cache = own_choice(self._compiling.source) if self._cache is None else self._cache.choice
-        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=self._compiling.choice)
+        compiled = self._compiling.choice(plan.num_workers.value)
+        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=compiled)
 
     @property
     def last_epoch(self) -> EpochTimes | None:

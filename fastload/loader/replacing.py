@@ -64,7 +64,8 @@ class ReplacedLoader:
         given: The class name of the script's dataset.
         samples: The number of its samples; None if it has no length.
         is_compiled: True if it loads from a compiled dataset instead.
-        changes: The way in which each step of its transform is carried out; "" without PIL.
+        changes: The way in which each step of its transform is carried out, before the first epoch; ""
+            without PIL.
         to_keep: The line that has the same effect in a script, if there is one of its own for it.
         latest: Of the latest loader whose epoch has begun: the script's dataset, the one that it loads from,
             and its collate_fn; None before.
@@ -85,6 +86,19 @@ class ReplacedLoader:
     def times(self) -> EpochTimes | None:
         """Times of the latest epoch; None before its first batch."""
         return None if self.clock is None else self.clock.times()
+
+    @property
+    def has_gain(self) -> bool:
+        """True if its samples are made faster, or workers send their batches faster."""
+        return self.is_compiled or bool(self.times and self.times.num_workers)
+
+    def explained(self) -> str:
+        """Return the way in which each step is carried out: other threads may have begun since."""
+        if self.latest is None or not self.changes or isinstance(self.latest[2], DescribedCollate):
+            return self.changes
+        from fastload.datasets.compiled.explain import explanation
+
+        return explanation(self.latest[1])
 
     def batch_cpu_s(self) -> tuple[float, float] | None:
         """Measure the CPU seconds of a batch of the script's dataset, as it is and compiled; None if unknown.
@@ -238,9 +252,9 @@ def _described(place: str, is_direct: bool, given: Any, source: object, collate_
     if isinstance(collate_fn, DescribedCollate):
         changes, to_keep = collate_fn.changes, collate_fn.to_keep
     elif find_spec("PIL") is not None:
-        from fastload.datasets.compiled.explain import described
+        from fastload.datasets.compiled.explain import explanation
 
-        changes = "\n".join(described(source))
+        changes = explanation(source)
     kind, is_compiled = given.__class__.__name__, source is not given
     return ReplacedLoader(place, is_direct, kind, samples, is_compiled, changes, to_keep)
 

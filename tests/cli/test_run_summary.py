@@ -41,9 +41,10 @@ class Clock:
 
     batch_size: int = 20
     waiting_s: float = 1.0
+    num_workers: int = 0
 
     def times(self):
-        return EpochTimes(0, None, self.batch_size, 3, 0.0, self.waiting_s, 0.0, ())
+        return EpochTimes(self.num_workers, None, self.batch_size, 3, 0.0, self.waiting_s, 0.0, ())
 
 
 def summary_of(theirs, ours, **times):
@@ -95,8 +96,15 @@ def test_the_line_that_a_patched_library_needs_is_advised_once_whatever_its_desc
     assert line == "  fastload.ultralytics.patch(), before the training"
 
 
+def test_nothing_is_to_be_kept_where_nothing_is_faster():
+    loader = entry(is_compiled=False)
+    assert not list(run_command._ways_to_keep_it([loader]))
+    loader.clock = Clock(num_workers=2)  # their batches travel faster
+    assert list(run_command._ways_to_keep_it([loader])) == ["  from fastload import DataLoader"]
+
+
 def test_compiling_is_advised_for_a_library_that_makes_the_loader_of_a_compiled_dataset():
-    kept = "\n".join(run_command._ways_to_keep_it([entry(is_direct=False), entry(is_compiled=False)]))
+    kept = "\n".join(run_command._ways_to_keep_it([entry(is_direct=False), entry()]))
     assert "fastload.compile(dataset), for a library" in kept
     assert "from fastload import DataLoader" in kept
     assert not list(run_command._ways_to_keep_it([entry(is_direct=False, is_compiled=False)]))

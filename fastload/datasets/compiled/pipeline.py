@@ -230,7 +230,7 @@ class CompiledCode(StandIn):
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Let the names refer to the compiled objects in the block, unless another thread may use them."""
-        if not _is_alone():
+        if not is_alone():
             yield
             return
         with contextlib.ExitStack() as stack:
@@ -248,7 +248,7 @@ class CompiledCode(StandIn):
         return CompiledCode, (self.theirs, self.most_levels)
 
 
-def _is_alone() -> bool:
+def is_alone() -> bool:
     """Return True if no other thread runs a user's code in this process."""
     if get_worker_info() is None:
         return threading.active_count() == 1

@@ -82,7 +82,7 @@ def why_left(dataset: object) -> str:
     # Read from `__dict__`, because a property could run any code.
     if getattr(dataset, "__dict__", {}).get("transform") is None:
         return "none of its attributes is a known transform"
-    return "no step of its transform is known"
+    return "no step of its transform would be made faster"
 
 
 def _why_left_ours(dataset: ImageDataset) -> str:
