@@ -61,6 +61,7 @@ class ReplacedLoader:
     Attributes:
         place: The file and line, `train.py:31`.
         is_direct: True if that line itself creates the loader, not a library that it calls.
+        is_remade: True if a library makes another loader from it, as Accelerate and Lightning do.
         given: The class name of the script's dataset.
         samples: The number of its samples; None if it has no length.
         is_compiled: True if it loads from a compiled dataset instead.
@@ -79,6 +80,7 @@ class ReplacedLoader:
     is_compiled: bool
     changes: str
     to_keep: str = ""
+    is_remade: bool = field(default=False, compare=False)
     latest: tuple[Dataset[object], Dataset[object], Collate] | None = field(default=None, compare=False)
     clock: StepClock | None = field(default=None, compare=False)
 
@@ -177,6 +179,8 @@ class _Replacing:
                 self.loaders.append(made)
             with contextlib.suppress(TypeError):  # there are no weak references to lists and ranges
                 self._loaded.append((weakref.ref(loader.dataset), known))
+        else:
+            known.is_remade = True
         return known
 
 
