@@ -263,7 +263,7 @@ class CompiledCode(StandIn):
     def running(self) -> Iterator[None]:
         """Let the names refer to the compiled objects in the block, unless another thread may use them."""
         is_idle = not self.opens_images and all(reference.is_idle for reference in self._references)
-        if is_idle or not _is_alone():
+        if is_idle or not is_alone():
             yield
             return
         with contextlib.ExitStack() as stack:
@@ -289,7 +289,7 @@ class CompiledCode(StandIn):
         return CompiledCode, (self.theirs, self.most_levels)
 
 
-def _is_alone() -> bool:
+def is_alone() -> bool:
     """Return True if no other thread runs a user's code in this process."""
     if get_worker_info() is None:
         return threading.active_count() == 1

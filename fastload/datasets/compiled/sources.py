@@ -51,8 +51,12 @@ def images_of(dataset: Untyped) -> ImageDataset | None:
         return None if _why_left_ours(dataset) else dataset
     packages = {kind.__module__.partition(".")[0] for kind in type(dataset).__mro__}
     if "timm" in packages:
-        return _of_timm(dataset)
-    return _of_torchvision(dataset) if "torchvision" in packages else None
+        images = _of_timm(dataset)
+    else:
+        images = _of_torchvision(dataset) if "torchvision" in packages else None
+    if images is not None:
+        images.name = type(dataset).__name__
+    return images
 
 
 def is_huggingface(dataset: object) -> TypeGuard[Untyped]:
@@ -77,7 +81,7 @@ def why_left(dataset: object) -> str:
     # Read from `__dict__`, because a property could run any code.
     if getattr(dataset, "__dict__", {}).get("transform") is None:
         return "none of its attributes is a known transform"
-    return "the first step of its transform is not known"
+    return "no step of its transform would be made faster"
 
 
 def _why_left_ours(dataset: ImageDataset) -> str:
@@ -99,7 +103,7 @@ def is_torchvisions_loader(value: object) -> bool:
     return is_default or value is folder.pil_loader
 
 
-def _of_torchvision(dataset: Untyped) -> ImageDataset | None:
+def _of_torchvision(dataset: Untyped) -> TheirImages | None:
     from torchvision import datasets
 
     if _reads_as(dataset, datasets.DatasetFolder):
@@ -136,7 +140,7 @@ def _arrays(data: ArrayLike, targets: Sequence[object] | torch.Tensor) -> Arrays
     return Arrays(pixels, targets)
 
 
-def _of_timm(dataset: Untyped) -> ImageDataset | None:
+def _of_timm(dataset: Untyped) -> TheirImages | None:
     try:
         from timm.data.dataset import ImageDataset as TimmDataset
         from timm.data.readers.reader_image_folder import ReaderImageFolder
@@ -215,7 +219,20 @@ class ListedImages(FileImages):
         return np.asarray(image)
 
 
-class ListedFiles(FilesDataset):
+class TheirImages(ImageDataset):
+    """Images of a dataset of another library.
+
+    Attributes:
+        name: The name of its class, which errors state.
+    """
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class ListedFiles(TheirImages, FilesDataset):
     """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
     def __init__(self, listed: Sequence[tuple[str, object]], load: Load) -> None:
@@ -251,7 +268,7 @@ class ListedFiles(FilesDataset):
         return list_files("/", (os.path.abspath(path) for path, _ in self.listed))
 
 
-class Arrays(ImageDataset):
+class Arrays(TheirImages):
     """Images in one array (images, height, width, channels), uint8, with an array of targets.
 
     Attributes:
