@@ -261,6 +261,5 @@ class _Kept:
             return self._image.cropped(box).pixels()
         _Kept.is_usual |= self._was_asked
         if self._pixels is None:
-            self._pixels = np.empty(self._image.shape, self._image.dtype)
-            self._image.render_into(self._pixels)
+            self._pixels = self._image.pixels()
         return box.of(self._pixels)

@@ -37,6 +37,7 @@ from fastload.images.deferred import DeferredImage
 
 # Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
+_WITHOUT_PARTS = frozenset((bool, int, float, str, type(None)))
 _MOST_SMALL = 64  # images in a row, before a compiled transform is not used any more
 
 
@@ -208,7 +209,8 @@ def _parameters_of(value: object, depth: int = 0) -> list[object]:
     else:
         return []
     for part in found[:]:
-        found += _parameters_of(part, depth)
+        if type(part) not in _WITHOUT_PARTS:
+            found += _parameters_of(part, depth)
     return found
 
 

@@ -28,6 +28,8 @@ from fastload.images.header import ImageHeader
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
 from fastload.transforms.compose import package_of
+from fastload.transforms.transform import equal_sizes
+from fastload.transforms.windows import Gathered
 
 Load = Callable[[str], PIL.Image.Image]
 """A loader of torchvision: opens an image file."""
@@ -317,7 +319,7 @@ class ArrayImages(BatchSource):
         self._pixels = pixels
         self._positions = positions
         self.channels = pixels.shape[3]
-        self.sizes = np.broadcast_to(pixels.shape[1:3], (len(positions), 2))
+        self.sizes = equal_sizes(pixels.shape[1:3], len(positions))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         image: Pixels = self._pixels[self._positions[position]]
