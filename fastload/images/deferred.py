@@ -245,5 +245,6 @@ def _flip_into(pixels: Pixels, flips: tuple[bool, bool], out: Pixels) -> None:
         np.copyto(out, pixels)
 
 
+@functools.lru_cache(1024)
 def _whole(size: Size) -> View:
     return View.of(Box(0, 0, *size))

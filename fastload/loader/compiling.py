@@ -53,16 +53,15 @@ class Compiling:
             if self._is_asked:  # otherwise, strange attributes of a dataset are no reason not to load it
                 raise
 
-    @property
-    def choice(self) -> PlannedValue[bool]:
-        """The steps that are compiled, for the plan."""
+    def choice(self, num_workers: int) -> PlannedValue[bool]:
+        """Return the steps that are compiled, for the plan."""
         if self._is_asked is False:
             return PlannedValue(False, "set by you")
         if self.source is self._dataset:
             return PlannedValue(False, "nothing in the dataset would be made faster")
         from fastload.datasets.compiled.explain import summary
 
-        return PlannedValue(True, summary(self.source))
+        return PlannedValue(*summary(self.source, num_workers))
 
 
 def _attributes(dataset: object, depth: int = 0) -> Iterator[object]:

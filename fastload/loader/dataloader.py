@@ -294,7 +294,8 @@ class DataLoader(_Base[_T_co]):
         """
         plan = self._choose_strategy().plan
         cache = own_choice(self._compiling.source) if self._cache is None else self._cache.choice
-        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=self._compiling.choice)
+        compiled = self._compiling.choice(plan.num_workers.value)
+        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=compiled)
 
     @property
     def last_epoch(self) -> EpochTimes | None:
@@ -327,8 +328,7 @@ class DataLoader(_Base[_T_co]):
         """
         if torch_private.missing:
             return {"missing": torch_private.explanation()}
-        view = self._view(with_batches=True)
-        return self._epochs.state_dict(view, int(self.num_workers), self._keeps_seed)
+        return self._epochs.state_dict(self._view(with_batches=True), int(self.num_workers), self._keeps_seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.

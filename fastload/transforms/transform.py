@@ -12,6 +12,7 @@ returns the same types.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeGuard, TypeVar, overload
 
@@ -292,6 +293,12 @@ def common_size(sizes: Sizes) -> tuple[int, int] | None:
     """Return the one (height, width) of all images; None if they differ."""
     is_one = sizes.strides[0] == 0 or not (sizes != sizes[0]).any()
     return (int(sizes[0, 0]), int(sizes[0, 1])) if is_one else None
+
+
+@functools.lru_cache(256)
+def equal_sizes(size: tuple[int, int], count: int) -> Sizes:
+    """Return the sizes of images that all have one (height, width), read-only."""
+    return np.broadcast_to(size, (count, 2))  # 6 µs
 
 
 def _box_in_box(outer: Ints, inner: Ints) -> Ints:

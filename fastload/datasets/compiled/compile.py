@@ -20,7 +20,7 @@ from fastload.datasets.compiled.dataset import (
     SkippingDataset,
     leaves,
 )
-from fastload.datasets.compiled.explain import LATE, Explained, described, described_attributes
+from fastload.datasets.compiled.explain import Explained, described_code, explanation
 from fastload.datasets.compiled.lazy import plain_afterwards
 from fastload.datasets.compiled.pipeline import CompiledCode
 from fastload.datasets.compiled.sources import compiled_function, images_of, is_huggingface
@@ -146,7 +146,7 @@ class CompiledSamples(Counterpart, Dataset[object]):
         decodes_itself = not (
             code.opens_images or any(isinstance(part, Dataset) for part in code.compiled.values())
         )
-        return [LATE] * code.opens_images + described_attributes(code.compiled, decodes_itself)
+        return described_code(code, decodes_itself)
 
     def __len__(self) -> int:
         return len(self.theirs)
@@ -170,7 +170,7 @@ class CompiledSamples(Counterpart, Dataset[object]):
 
 
 def explain(dataset: object) -> str:
-    """Return a description of `fastload.compile(dataset)`: what is made faster, and what is left and why.
+    """Return a description of what fastload's DataLoader makes faster in a dataset, and what is left and why.
 
     Args:
         dataset: A dataset, compiled or not.
@@ -179,4 +179,4 @@ def explain(dataset: object) -> str:
         Lines with the name of each dataset and, indented, how each step of its transform is done, and how
         close its pixels are to those of the original transform.
     """
-    return "\n".join(described(compile(dataset)))
+    return explanation(recompiled(dataset, dataset, CLOSE_LEVELS))

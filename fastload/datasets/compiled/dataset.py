@@ -104,7 +104,7 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         return self._images
 
     def explained_parts(self) -> list[str]:
-        return [LATE] * self.decodes_late + description_of(self.compiled_transform)
+        return [LATE] * self.decodes_late + description_of(self.compiled_transform, self.images)
 
     def __len__(self) -> int:
         source: Any = self.theirs if self.images is None else self.images

@@ -57,7 +57,9 @@ def _late_image(
     if (opened.height, opened.width) != size:
         return None
     image = DeferredImage.of(PixelSource(_EncodedImage(data, size, load), 0, size))
-    return LazyImage(image, functools.partial(info_of, data), most_levels).kept(is_sure=False)
+    late = LazyImage(image, functools.partial(info_of, data), most_levels).kept(is_sure=False)
+    late.open = load
+    return late
 
 
 @contextlib.contextmanager

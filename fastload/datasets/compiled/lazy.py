@@ -40,6 +40,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
 
     Attributes:
         deferred: The image as it is recorded.
+        open: Opens its file with PIL, if all of it is one: that takes less time than a conversion to PIL's.
         is_tensor: True if it stands for a tensor, whose pixels other code would change.
         erasures: Boxes of the finished image, each with the value to fill in.
     """
@@ -49,6 +50,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         self.deferred = deferred
         self._info = info
         self._most_levels = most_levels
+        self.open: Callable[[], PIL.Image.Image] | None = None
         self.is_tensor = False
         self._rendered: Pixels | None = None
         self.erasures: list[tuple[Box, torch.Tensor]] = []
@@ -184,12 +186,16 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         return self._rendered
 
     def _become_plain(self) -> None:
-        pixels = self._pixels()
-        plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-        plain.info = dict(self._info())
+        if self.open is not None and self._rendered is None:
+            plain = PIL.Image.Image.convert(self.open(), "RGB")  # not of the file, which may be decoded late
+        else:
+            pixels = self._pixels()
+            plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+            plain.info = dict(self._info())
+            plain._pixels = pixels  # arrays may refer to them
         theirs = {name: value for name, value in self.__dict__.items() if name not in _ATTRIBUTES}
         self.__dict__.clear()
-        self.__dict__.update(plain.__dict__, _pixels=pixels, **theirs)
+        self.__dict__.update(plain.__dict__, **theirs)
         self.__class__ = PIL.Image.Image
 
     def __eq__(self, other: object) -> bool:
@@ -255,6 +261,5 @@ class _Kept:
             return self._image.cropped(box).pixels()
         _Kept.is_usual |= self._was_asked
         if self._pixels is None:
-            self._pixels = np.empty(self._image.shape, self._image.dtype)
-            self._image.render_into(self._pixels)
+            self._pixels = self._image.pixels()
         return box.of(self._pixels)

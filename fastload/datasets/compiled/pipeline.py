@@ -37,6 +37,7 @@ from fastload.images.deferred import DeferredImage
 
 # Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
+_WITHOUT_PARTS = frozenset((bool, int, float, str, type(None)))
 _MOST_SMALL = 64  # images in a row, before a compiled transform is not used any more
 
 
@@ -100,8 +101,8 @@ class CompiledTransform(StandIn):
 
     @property
     def is_useful(self) -> bool:
-        """True if a step is made faster."""
-        return any(code is not None or kind != "unknown" for _, kind, code in self.kinds())
+        """True if a step is made faster, of those that get the image before an unknown one."""
+        return self._left.start > 0 or any(code is not None for _, _, code in self.kinds())
 
     def prepare(self, image: LazyImage) -> object:
         """Draw all random numbers of one image; return a LazyImage for `end`, or the finished image."""
@@ -208,7 +209,8 @@ def _parameters_of(value: object, depth: int = 0) -> list[object]:
     else:
         return []
     for part in found[:]:
-        found += _parameters_of(part, depth)
+        if type(part) not in _WITHOUT_PARTS:
+            found += _parameters_of(part, depth)
     return found
 
 
@@ -263,7 +265,7 @@ class CompiledCode(StandIn):
     def running(self) -> Iterator[None]:
         """Let the names refer to the compiled objects in the block, unless another thread may use them."""
         is_idle = not self.opens_images and all(reference.is_idle for reference in self._references)
-        if is_idle or not _is_alone():
+        if is_idle or not is_alone():
             yield
             return
         with contextlib.ExitStack() as stack:
@@ -289,7 +291,7 @@ class CompiledCode(StandIn):
         return CompiledCode, (self.theirs, self.most_levels)
 
 
-def _is_alone() -> bool:
+def is_alone() -> bool:
     """Return True if no other thread runs a user's code in this process."""
     if get_worker_info() is None:
         return threading.active_count() == 1

@@ -54,7 +54,7 @@ def load_own_state(dataset: object, state: object) -> None:
         return
     if not is_stateful(dataset):
         raise OptionError(
-            f"the state holds that of a dataset, and a {type(dataset).__name__} has no state_dict and "
+            f"the state holds that of a dataset, and {dataset.__class__.__name__} has no state_dict and "
             "load_state_dict: load it with the dataset that it was saved with"
         )
     load(dataset, state["dataset"])

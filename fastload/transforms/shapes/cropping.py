@@ -28,6 +28,7 @@ from fastload.transforms.transform import (
     Row,
     Sizes,
     Transform,
+    equal_sizes,
     is_image,
 )
 from fastload.transforms.windows import (
@@ -113,7 +114,7 @@ class CenterCrop(WindowCrop):
         self.size = options.to_size(size)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        sides = np.broadcast_to(self.size, sizes.shape)
+        sides = equal_sizes(self.size, len(sizes))
         return np.concatenate((_middle_offsets(self.size, sizes), sides), axis=1)
 
 
@@ -143,7 +144,7 @@ class RandomCrop(WindowCrop):
         self._is_black = padding_mode == "constant" and not any(options.to_colour(self._fills[0]))
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return np.broadcast_to(self.size, sizes.shape)
+        return equal_sizes(self.size, len(sizes))
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         (first, padded), wanted = self._pad.padded(sizes), np.array(self.size)
