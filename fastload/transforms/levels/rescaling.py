@@ -278,7 +278,7 @@ class LinearTransformation(ColourTransform):
         return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
 
 
-def rescaled(image: Image, steps: Sequence[Transform]) -> torch.Tensor:
+def rescaled(image: object, steps: Sequence[Transform]) -> torch.Tensor:
     """Return one image of any type, rescaled by ToDtype and Normalize steps, as a tensor."""
     if isinstance(image, torch.Tensor) and image.ndim >= 3:
         batch = image.reshape(-1, *image.shape[-3:])
