@@ -68,8 +68,8 @@ ELSEWHERE: dict[str, str] = {
     "packing/test_destination.py": "packing/staging",
     "packing/test_unpack_labels.py": "sources/table/cells",
     "remote/test_*.py": (
-        "shards/remote shards/copies shards/ranged shards/remote_errors shards/remote_shards "
-        "shards/reading_ahead"
+        "shards/remote shards/http_stream shards/copies shards/ranged shards/remote_errors "
+        "shards/remote_shards shards/reading_ahead"
     ),
     "shards/test_*.py": "shards",
     "sources/test_*.py": "sources",
