@@ -56,7 +56,9 @@ ELSEWHERE: dict[str, str] = {
     "loader/test_*.py": "loader",
     "loader/test_resume*.py": "loader/resume",
     "loader/test_same_as_torch.py": "loader/iterators loader/dataloader",
-    "loader/sharding/test_*.py": "loader/sharding loader/sharded_sampler",
+    "loader/sharding/test_*.py": (
+        "loader/sharding loader/sharded_sampler loader/sharded_loaders loader/sample_weights"
+    ),
     "loader/transport/test_*.py": "loader/transport",
     "loader/test_held_batches.py": "loader/transport",
     "loader/test_unpicklable.py": "loader/transport",
