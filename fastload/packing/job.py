@@ -85,7 +85,7 @@ def pack(
             crops decode faster), `jpeg` or `raw`; see the page "The command line" of the documentation.
         quality: The quality of `jpeg`, 1 to 100.
         workers: The number of processes; None for one per usable CPU.
-        shard_size: The target size of a shard, in bytes or as `256MB`.
+        shard_size: The target size of a shard, in bytes or as `256MB`; it has at most 262,144 records.
         on_error: The treatment of a file that is not a readable image: `fail`, `skip` or `keep`.
         overwrite: Replace a packed dataset at `dest`, in one step at the end; at a URL, when packing begins.
         max_side: Shrink images whose longer side is larger, to this many pixels.

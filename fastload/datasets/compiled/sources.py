@@ -29,7 +29,6 @@ from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
 from fastload.transforms.compose import package_of
 from fastload.transforms.transform import equal_sizes
-from fastload.transforms.windows import Gathered
 
 Load = Callable[[str], PIL.Image.Image]
 """A loader of torchvision: opens an image file."""
