@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import copy
+import logging
 import os
 import random
 import re
@@ -20,7 +21,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, S
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastload.errors import DamageError, RemoteError, RemoteMissingError
+from fastload.errors import DamageError, RemoteError, RemoteMissingError, printable
 from fastload.shards.container import ShardEntry
 from fastload.shards.http_stream import HttpStream
 from fastload.shards.remote_errors import final_error, open_system, reason_of, split_query, text_of
@@ -35,6 +36,7 @@ _TIMEOUT_S = 60.0
 # The share of the timeout after which a request counts as stalled, so that others can follow it.
 _STALL_SHARE = 1 / 4
 _FIRST_PAUSE_S = 0.1
+_SILENCE_S = 1.0  # a user who has waited so long is told why (Nielsen, "Usability Engineering", 1993)
 
 # Object stores serve one connection at some 100 MB/s, and advise to read large objects by several ranges
 # of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). Less is requested at once if, at the last rate,
@@ -48,6 +50,8 @@ _PARTS_SHARE = 1 / 4
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 def is_url(path: object) -> bool:
@@ -283,7 +287,7 @@ class RemoteFolder:
         For a shard, raise DamageError if it is found not to be that of the entry.
         """
         begun = time.monotonic()
-        number, pause_s = 0, _FIRST_PAUSE_S
+        number, pause_s, is_told = 0, _FIRST_PAUSE_S, False
         while True:
             self.pause(0)
             try:
@@ -307,6 +311,9 @@ class RemoteFolder:
                         f"{text_of(reason)}: check that the server can be reached from this machine, and "
                         "begin again: complete files are kept"
                     ) from error
+                if spent_s >= _SILENCE_S and not is_told:
+                    is_told, limit = True, f"for up to {self.timeout_s:.0f} s"
+                    _log.warning(printable(f"{self / name}: {text_of(reason)}: trying again {limit}"))
             self.pause(wait_s)
             number, pause_s = number + 1, 2 * pause_s
 

@@ -1,12 +1,14 @@
 """Faults of the server and of the network: nothing wrong is handed out, and nothing hangs."""
 
 import random
+import re
 import shutil
 
 import pytest
 import torch
 
 import fastload
+from fastload.shards import remote
 from fastload.shards.container import ShardEntry
 from fastload.shards.remote import RemoteFolder
 from tests.remote.conftest import RECORDS
@@ -61,6 +63,15 @@ def test_a_lasting_fault_is_an_error_within_the_timeout(server, cache, fault):
     server.faults.extend([fault] * 100)
     with pytest.raises(fastload.RemoteError, match=r"shard-00000.h5: \d+ attempts failed in .* begin again"):
         dataset[0]
+
+
+def test_a_fault_that_lasts_is_told_once_before_the_timeout(server, cache, caplog, monkeypatch):
+    monkeypatch.setattr(remote, "_SILENCE_S", 0.2)
+    server.is_lost = True
+    with pytest.raises(fastload.RemoteError, match="attempts failed"):
+        opened(server, cache, timeout_s=2.0)
+    [told] = caplog.messages
+    assert re.search(r"^http://.*/manifest\.json: .*Error.*: trying again for up to 2 s$", told)
 
 
 def test_an_outage_is_no_missing_file(server, cache):

@@ -17,7 +17,7 @@ from fastload.images.opencv import cv2
 from fastload.packing.encoding.assemble import FinishedShard, ShardRange, pack_shard
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.running.local import Executor, Report
-from fastload.packing.running.workers import RESUMES, describe_failure, set_up_process
+from fastload.packing.running.workers import describe_failure, set_up_process
 from fastload.packing.staging.staging import Journal
 from fastload.system.proc import read_text
 
@@ -94,26 +94,25 @@ def _pack(
     shards: Sequence[ShardRange],
     journal: Journal,
     report: Report,
-) -> dict[ShardRange, FinishedShard]:
+) -> Iterator[tuple[ShardRange, FinishedShard]]:
     """Pack shards, each in a task of its own; an `Executor` once `ray` and `origin` are bound."""
     remote = ray.remote(num_cpus=1)(_on_node)
     shared = [ray.put(argument) for argument in (recipe, journal, origin, _VERSIONS)]
     pending = {remote.remote(shard, *shared): shard for shard in shards}
-    packed: dict[ShardRange, FinishedShard] = {}
     try:
         while pending:
             [done], _ = ray.wait(list(pending), num_returns=1)
             shard = pending.pop(done)
-            packed[shard] = finished = ray.get(done)
+            finished = ray.get(done)
             size_bytes = 0 if finished.entry is None else finished.entry.size_bytes
             report(shard.end - shard.begin, finished.read_bytes, size_bytes)
-        return packed
+            yield shard, finished
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, FastloadError):
             raise error.cause from error
         raise PackError(f"a task on Ray failed: {error}") from error
     except ray.exceptions.RayError as error:
-        raise PackError(f"a task on Ray failed, also when it was repeated: {error}: {RESUMES}") from error
+        raise PackError(f"a task on Ray failed, also when it was repeated: {error}") from error
     finally:
         for reference in pending:
             ray.cancel(reference, force=True)
@@ -148,4 +147,4 @@ def _on_node(
     except FastloadError:
         raise
     except Exception as error:
-        raise describe_failure(error, node) from error
+        raise describe_failure(error, f"{journal.place.disk} on {node}") from error
