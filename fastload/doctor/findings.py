@@ -12,8 +12,8 @@ Category = Literal[
     "read", "load", "decode", "transform", "collate", "copy", "work", "script", "sync", "model"
 ]
 """Kinds of work. `load` reads and decodes in one call, `transform` is the rest of making a sample. In a step,
-`model` runs inside modules, the backward pass and the optimizer, `sync` is a call of torch.distributed, `work`
-is logging and the like, `script` the rest of what the main thread does."""
+`model` runs inside modules, the backward pass and the optimizer, `sync` is a call of torch.distributed,
+`work` is logging and the like, `script` the rest of what the main thread does."""
 
 Verdict = Literal[
     "storage", "decoding", "transforms", "transport", "copy", "model", "network", "main thread", "little"
