@@ -151,9 +151,8 @@ class RemoteFolder:
         The first call asks it for the first byte of a shard, and reads no more.
         """
         if self._ignores_ranges is None:
-            self._ignores_ranges = self._retried(
-                entry.file, lambda: self._is_range_ignored(entry.file), entry
-            )
+            name = entry.file
+            self._ignores_ranges = self._retried(name, lambda: self._is_range_ignored(name), entry)
         return self._ignores_ranges
 
     def size_of(self, name: str) -> int | None:
