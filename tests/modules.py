@@ -68,7 +68,9 @@ ELSEWHERE: dict[str, str] = {
     "loader/test_torch_members.py": "loader/torch_private",
     "loader/test_unpicklable.py": "loader/transport/picklable",
     "loader/test_wrapped_datasets.py": "loader/transport/making loader/transport/seeding",
-    "loader/sharding/test_*.py": "loader/sharding loader/sharded_sampler",
+    "loader/sharding/test_*.py": (
+        "loader/sharding loader/sharded_sampler loader/sharded_loaders loader/sample_weights"
+    ),
     "loader/transport/test_slots.py": "loader/transport/memory loader/transport/serialization",
     "loader/tuning/test_cached_loader.py": "loader/caching",
     "loader/tuning/test_decide.py": "loader/tuning/tuning loader/measurements",
@@ -87,8 +89,8 @@ ELSEWHERE: dict[str, str] = {
     "packing/test_destination.py": "packing/staging",
     "packing/test_unpack_labels.py": "sources/table/cells",
     "remote/test_*.py": (
-        "shards/remote shards/copies shards/ranged shards/remote_errors shards/remote_shards "
-        "shards/reading_ahead"
+        "shards/remote shards/http_stream shards/copies shards/ranged shards/remote_errors "
+        "shards/remote_shards shards/reading_ahead"
     ),
     "shards/test_*.py": "shards",
     "sources/test_*.py": "sources",
