@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from fastload.datasets.compiled.dataset import (
     leaves,
 )
 from fastload.datasets.compiled.explain import Explained, described_code, explanation
+from fastload.datasets.compiled.lazy import plain_afterwards
 from fastload.datasets.compiled.pipeline import CompiledCode
 from fastload.datasets.compiled.sources import compiled_function, images_of, is_huggingface
 from fastload.datasets.images import ImageDataset
@@ -98,11 +100,20 @@ def recompiled(compiled: Any, dataset: Any, most_levels: float) -> Any:
     if isinstance(compiled, CompiledDataset):
         return compiled
     result = compiled_within(dataset, most_levels)
-    return result if most_levels > CLOSE_LEVELS or any(map(_is_faster, leaves(result))) else dataset
+    return result if most_levels > CLOSE_LEVELS or _is_faster(result, sys.maxsize) else dataset
 
 
-def _is_faster(part: object) -> bool:
-    return part.is_faster if isinstance(part, CompiledDataset) else _is_compiled(part)
+def _is_faster(dataset: Any, count: int) -> bool:
+    """Return True if batches of `count` samples take less time than those of the original dataset."""
+    if isinstance(dataset, CompiledDataset):
+        is_useful = dataset.images is not None and dataset.compiled_transform.is_useful
+        return is_useful and dataset.is_faster_for(count)
+    if issubclass(type(dataset), CompiledSubset):
+        return _is_faster(dataset.dataset, count)
+    if issubclass(type(dataset), CompiledConcat):
+        count = count if dataset.common() is not None else 1
+        return any(_is_faster(part, count) for part in dataset.datasets)
+    return _is_compiled(dataset)
 
 
 def _is_compiled(dataset: object) -> bool:
@@ -141,11 +152,11 @@ class CompiledSamples(Counterpart, Dataset[object]):
         return len(self.theirs)
 
     def __getitem__(self, index: object) -> object:
-        with self._code.running():
+        with plain_afterwards(), self._code.running():
             return self.theirs[index]
 
     def __getitems__(self, indices: Sequence[object]) -> object:
-        with self._code.running():
+        with plain_afterwards(), self._code.running():
             if getattr(self.theirs, "__getitems__", None):
                 return self.theirs.__getitems__(indices)
             draws = current_draws()

@@ -14,9 +14,10 @@ import PIL.Image
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from fastload.contracts import Box, Gathered
 from fastload.datasets.batch import BatchSource
 from fastload.datasets.cache.originals import FileOriginals
-from fastload.datasets.compiled.lazy import info_of
+from fastload.datasets.compiled.late_files import info_of
 from fastload.datasets.compiled.pipeline import CompiledCode
 from fastload.datasets.compiled.recognition import Foreign, Untyped
 from fastload.datasets.folder import FILE_STEP, FileImages, FilesDataset, Headers, unread_headers
@@ -24,11 +25,10 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.header import ImageHeader
-from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
 from fastload.transforms.compose import package_of
-from fastload.transforms.windows import Gathered
+from fastload.transforms.transform import equal_sizes
 
 Load = Callable[[str], PIL.Image.Image]
 """A loader of torchvision: opens an image file."""
@@ -270,7 +270,12 @@ class ListedFiles(TheirImages, FilesDataset):
 
 
 class Arrays(TheirImages):
-    """Images in one array (images, height, width, channels), uint8, with an array of targets."""
+    """Images in one array (images, height, width, channels), uint8, with an array of targets.
+
+    Attributes:
+        pixels: The array.
+        size: The number of pixels of an image.
+    """
 
     lies_in_memory = True
 
@@ -279,6 +284,7 @@ class Arrays(TheirImages):
         # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
+        self.size = pixels.shape[1] * pixels.shape[2]
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -312,7 +318,7 @@ class ArrayImages(BatchSource):
         self._pixels = pixels
         self._positions = positions
         self.channels = pixels.shape[3]
-        self.sizes = np.broadcast_to(pixels.shape[1:3], (len(positions), 2))
+        self.sizes = equal_sizes(pixels.shape[1:3], len(positions))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         image: Pixels = self._pixels[self._positions[position]]
