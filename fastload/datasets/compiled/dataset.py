@@ -190,11 +190,9 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         return self._compiled.end.rescale.on(images) if images.dtype == torch.uint8 else images
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        if self._images is not None and self._images.lies_in_memory:
-            return
-        images = self.images
-        if images is not None:
-            images.prefetch(indices)
+        # Only a hint: those of before a change will do.
+        if self._images is not None and not self._images.lies_in_memory:
+            self._images.prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[object]) -> tuple[list[object], list[object]]:
         """Prepare images and targets, with random numbers drawn in the original order: image, then target."""
