@@ -122,7 +122,7 @@ class PackedDataset(ImageDataset):
         self.substitutes_samples = callable(on_error)
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
-        self._encoding = encoding_named(manifest.image.encoding or "keep") if manifest.image else None
+        self._encoding = encoding_named(manifest.image.encoding) if manifest.image else None
         self.has_images = self._encoding is not None
         self._values = RecordValues(manifest)
         self._objects = ObjectFields.of(self._values.fields)

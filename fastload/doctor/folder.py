@@ -35,7 +35,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
 from fastload.sources.file_source import ImageFileSource
 from fastload.sources.left_out import describe_left_out
-from fastload.sources.protocol import Source, evenly_spaced
+from fastload.sources.protocol import CLASS_FOLDERS, IMAGES_ALONE, Source, evenly_spaced
 from fastload.system.signals import deferred_signals
 from fastload.system.units import format_count, format_duration, format_size
 
@@ -186,7 +186,7 @@ def _watched(
         folder=name if source is None else source.name,
     )
     # FolderDataset has labels, but no columns or annotations.
-    has_counterpart = source is None or source.kind in ("folder", "flat")
+    has_counterpart = source is None or source.kind in (CLASS_FOLDERS, IMAGES_ALONE)
     trials = Trials(record.settings, workers, folder / "trials", _WATCHED_S, encode, has_counterpart)
     repairs: tuple[Fix, ...] = ()
     if damage:

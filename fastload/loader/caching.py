@@ -17,7 +17,7 @@ from fastload.datasets.cache.options import Cache, CacheReport, cache_of
 from fastload.datasets.cache.sharing import can_cache
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.resident import Resident, device_room
-from fastload.datasets.within import image_datasets_in, is_plain_subset
+from fastload.datasets.within import NEEDS_IMAGES, image_datasets_in, is_plain_subset
 from fastload.errors import OptionError
 from fastload.loader.arguments import LoaderView
 from fastload.loader.measurements import PlannedValue, SingleProcessCost
@@ -64,10 +64,10 @@ class LoaderCache:
     def _use(self, dataset: object, measured: Measured) -> None:
         parts = image_datasets_in(dataset)
         if not parts:
-            needs = f"a cache needs a FolderDataset or a PackedDataset, got {type(dataset).__name__}"
+            name = dataset.__class__.__name__
             if self._asked.kind != "auto":
-                raise OptionError(f"{needs}: load from one of these, or leave cache out")
-            self.choice = PlannedValue(None, f"no cache: {needs}")
+                raise OptionError(NEEDS_IMAGES.format(name))
+            self.choice = PlannedValue(None, f"no cache: {name} is not a known dataset of image files")
             return
         if self._asked.kind == "device":
             self._load(parts, dataset)

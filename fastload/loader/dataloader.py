@@ -136,6 +136,7 @@ class DataLoader(_Base[_T_co]):
         self._device = resolve_device(device)
         self._clock = StepClock()
         self._thread = get_ident()
+        self._prepared: LoaderView | None = None  # for the epoch that begins now
         has_explicit_workers = is_explicit(num_workers)
         super().__init__(
             dataset,
@@ -185,7 +186,7 @@ class DataLoader(_Base[_T_co]):
 
     def __iter__(self) -> Any:
         """Begin an epoch, or continue the one whose state has been loaded."""
-        self._prepare()  # torch's method reads the attributes that are decided here
+        self._prepared = self._prepare()  # torch's method reads the attributes that are decided here
         iterator = super().__iter__()
         if not isinstance(self._iterator, WorkersIterator):
             # torch would reuse it for the next epoch, which works only for an iterator with workers.
@@ -216,7 +217,7 @@ class DataLoader(_Base[_T_co]):
     @contextlib.contextmanager
     def beginning_epoch(self) -> Iterator[tuple[LoaderView, EpochStart]]:
         """Begin an epoch: its iterator is made, or reset, in the block. For the loader's iterators."""
-        view = self._prepare()
+        view, self._prepared = self._prepared or self._prepare(), None
         with self._epochs.beginning(view, self._keeps_seed) as (progress, draws_first):
             self._clock = self._new_clock(view)
             yield view, EpochStart(progress, self._clock, self._epochs.worker_seeds(), draws_first)
@@ -293,7 +294,8 @@ class DataLoader(_Base[_T_co]):
         """
         plan = self._choose_strategy().plan
         cache = own_choice(self._compiling.source) if self._cache is None else self._cache.choice
-        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=self._compiling.choice)
+        compiled = self._compiling.choice(plan.num_workers.value)
+        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=compiled)
 
     @property
     def last_epoch(self) -> EpochTimes | None:
@@ -326,8 +328,7 @@ class DataLoader(_Base[_T_co]):
         """
         if torch_private.missing:
             return {"missing": torch_private.explanation()}
-        view = self._view(with_batches=True)
-        return self._epochs.state_dict(view, int(self.num_workers), self._keeps_seed)
+        return self._epochs.state_dict(self._view(with_batches=True), int(self.num_workers), self._keeps_seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.

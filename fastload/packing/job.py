@@ -188,7 +188,7 @@ class _PackJob:
                 raise SourceError(f"{source.name}: has no records: check the source")
         encoding, reason = self._choose_encoding()
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
-        manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
+        manifests = {split: self._manifest(self.sources[split], recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
         partition = journal.partition() or self._partition(recipes, manifests, journal)
         shards = partition.part(*self.part) if self.part else partition.shards
@@ -259,9 +259,9 @@ class _PackJob:
         image = () if encoding is None else (Field("image", "image", encoding=encoding.name),)
         return Recipe(source, (*image, *source.fields), encoding, self.options, split)
 
-    def _manifest(self, recipe: Recipe) -> Manifest:
+    def _manifest(self, source: Source, recipe: Recipe) -> Manifest:
         """Return the manifest of a split without its shards."""
-        source, options = recipe.source, self.options
+        options = self.options
         further: dict[str, object] = {"columns": dict(source.columns)} if source.columns else {}
         if recipe.encoding is not None:
             further["encoding"] = {"name": recipe.encoding.name, **recipe.encoding.parameters()}
@@ -302,7 +302,7 @@ class _PackJob:
         splits = []
         for split, recipe in recipes.items():
             cuts = cut(self.workers, recipe, journal)
-            manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
+            manifest = replace(manifests[split], attachment=self._attach(split, self.sources[split], journal))
             splits.append(SplitPartition(split, tuple(cuts), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)
         journal.save_partition(partition)

@@ -145,7 +145,7 @@ def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
         if field.kind != "image" or not any(shape := record.image_shape(field.name)):
             continue  # kept although it is not a readable image
         try:
-            decoded = encoding_named(field.encoding or "keep").decode(record.stored(field.name), shape).shape
+            decoded = encoding_named(field.encoding).decode(record.stored(field.name), shape).shape
         except DecodeError as error:
             return f"{field.name} cannot be decoded: {error}"
         if decoded[:2] != shape[:2]:
@@ -177,7 +177,7 @@ def contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | N
         grid: tuple[int, ...] = tuple(np.frombuffer(record.stored(f"{field.name}/grid"), "<u4").tolist())
         tiles = np.frombuffer(record.stored(f"{field.name}/tiles"), "<u2")
         data = bytes(record.stored(field.name))
-        found = _image_contradiction(encoding_named(field.encoding or "keep"), data, size, grid, tiles)
+        found = _image_contradiction(encoding_named(field.encoding), data, size, grid, tiles)
         if found:
             return f"{field.name}: {found}"
     return None

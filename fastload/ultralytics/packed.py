@@ -66,7 +66,7 @@ class PackedImages:
         manifest = self._reader.manifest
         if manifest.image is None:
             raise OptionError(f"{folder}: must have images to train YOLO, and its records have none")
-        self._encoding = encoding_named(manifest.image.encoding or "keep")
+        self._encoding = encoding_named(manifest.image.encoding)
         self._is_upright = bool(manifest.details.get("is_upright"))
         self._fields = {field.name: field for field in manifest.fields}
         self.identity = " ".join(shard.identity for shard in manifest.shards)

@@ -28,7 +28,7 @@ from fastload.doctor.watching.machine import GpuWatch
 from fastload.doctor.watching.record import LoaderRecord
 from fastload.doctor.watching.sync import SyncWatch
 from fastload.doctor.watching.torch_calls import BaseIterator, end_workers, worker_module
-from fastload.doctor.watching.workers import Sampler, WorkerLog, noting_fetches, watched_loop
+from fastload.doctor.watching.workers import StackSampler, WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.loader.iterators.base import EpochIterator
 from fastload.system.patching import patched
@@ -68,7 +68,7 @@ class Watcher:
         self._batches: deque[object] = deque(maxlen=2)
         self._optimizer_steps = 0
         self._begun_at = math.inf  # when the first step ended, which may have compiled the model
-        self._sampler = Sampler(self._notice)
+        self._sampler = StackSampler(self._notice)
         self.sync = SyncWatch()
         self.gpu = GpuWatch()
 

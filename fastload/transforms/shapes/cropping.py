@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.contracts import Gathered
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
@@ -32,10 +33,10 @@ from fastload.transforms.transform import (
 )
 from fastload.transforms.windows import (
     BORDERS,
-    Gathered,
     crop_on_device,
     crop_padded,
     memory_for,
+    taken,
     windows_over_black_into,
 )
 
@@ -169,7 +170,7 @@ class RandomCrop(WindowCrop):
             out = memory_for(shape, gathered.images.dtype, out)
             if windows_over_black_into(gathered, parameters[:, :2].astype(np.int64), out):
                 return out
-        return super().apply_batch(gathered.taken(), parameters)
+        return super().apply_batch(taken(gathered), parameters)
 
 
 class RandomZoomOut(BoxCrop):
