@@ -263,6 +263,15 @@ class LiesInShards(Protocol):
 
 
 @runtime_checkable
+class KnowsLimits(Protocol):
+    """A dataset that knows what of this process makes reading it slow."""
+
+    @property
+    def limits(self) -> Sequence[str]:
+        """Such limits, as sentences with the remedy; a loader's plan shows them."""
+
+
+@runtime_checkable
 class DrawsFromEpochSeed(Protocol):
     """A dataset that knows where its random numbers come from."""
 

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 HELP = "find what limits a training run, and what would help: 'doctor train.py', 'doctor photos/'"
 
+EXIT_CODES = {
+    "2": "nothing was done: an option or a path is invalid",
+    "3": "data is damaged, or a server fails",
+    "130": "interrupted (Ctrl-C)",
+    "else": "for a script: its own exit code",
+}
+
 EXIT_INTERRUPTED = 130
 
 # Of further loaders only the headline is printed; --json has everything.

@@ -26,6 +26,11 @@ _FASTAI = "fastai.data.load"
 
 HELP = "run a script with fastload's DataLoader in place of torch's: 'run train.py --lr 0.1'"
 
+EXIT_CODES = {
+    "2": "the script was not run: an option or its path is invalid",
+    "else": "that of the script",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""

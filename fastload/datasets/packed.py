@@ -140,6 +140,11 @@ class PackedDataset(ImageDataset):
         return [shard.records for shard in self._records.manifest.shards]
 
     @property
+    def limits(self) -> tuple[str, ...]:
+        """Limits of this process that make reading slow, as sentences with the remedy."""
+        return self._records.limits
+
+    @property
     def folder(self) -> Path | RemoteFolder:
         """The folder of the shards."""
         return self._records.folder

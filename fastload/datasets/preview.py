@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.datasets.images import ImageDataset
-from fastload.errors import DamageError, DecodeError, OptionError, PackError
+from fastload.errors import DamageError, DecodeError, DestinationError, OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import encode
 from fastload.images.opencv import cv2
@@ -64,7 +64,7 @@ def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
 
     Raises:
         OptionError: The file is not a .png, lies in a packed dataset, or a sample holds no image.
-        PackError: The file cannot be written.
+        DestinationError: The file cannot be written.
     """
     require_png(file)
     if isinstance(dataset, ImageDataset) and not dataset.has_images:
@@ -88,7 +88,7 @@ def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
     try:
         file.write_bytes(encode(sheet, ".png"))
     except OSError as error:
-        raise PackError(f"{file}: cannot be written: {error.strerror}") from error
+        raise DestinationError(f"{file}: cannot be written: {error.strerror}: choose another file") from error
     return count
 
 

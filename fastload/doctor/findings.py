@@ -8,15 +8,18 @@ from typing import Literal
 
 from fastload.loader.clock import LoadTimes
 
-Category = Literal["read", "load", "decode", "transform", "collate", "copy", "work", "sync", "model"]
-"""Kinds of work. `load` reads and decodes in one call, `transform` is the rest of making a sample, `work` is
-logging and the like, `sync` a call of torch.distributed, `model` the rest of a training step."""
+Category = Literal[
+    "read", "load", "decode", "transform", "collate", "copy", "work", "script", "sync", "model"
+]
+"""Kinds of work. `load` reads and decodes in one call, `transform` is the rest of making a sample. In a step,
+`model` runs inside modules, the backward pass and the optimizer, `sync` is a call of torch.distributed,
+`work` is logging and the like, `script` the rest of what the main thread does."""
 
 Verdict = Literal[
     "storage", "decoding", "transforms", "transport", "copy", "model", "network", "main thread", "little"
 ]
 """The main cause. `transport` is collating and moving batches, `copy` goes to the device, `network`
-synchronises gradients, `main thread` is logging and the like."""
+synchronises gradients, `main thread` is logging and all else that the script does between two batches."""
 
 SlowerSide = Literal["loading", "training step", "balanced"]
 Role = Literal["training", "evaluation", "unknown"]
@@ -35,6 +38,11 @@ class Sampled:
     category: Category
     place: str
     seconds: float
+    source: str = ""  # file and line of a statement in the training step: `/home/me/train.py:41`
+
+
+SCRIPTS: tuple[Category, ...] = ("work", "script")
+"""Kinds of work in a training step that are not the model's."""
 
 
 def spent(sampled: Sequence[Sampled], *categories: Category) -> float:

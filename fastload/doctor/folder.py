@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +133,14 @@ def _watched_remote(url: str, folder: Path) -> ExaminedLoader:
 
 
 def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:
-    """Read ranges of a shard in parallel and return the bytes sent.
-
-    A server without range requests sends the complete shard for each.
-    """
+    """Read ranges of a shard in parallel, or its beginning if the server ignores ranges; return the bytes."""
     size = min(_RANGE_BYTES, shard.size_bytes // _RANGES)
+    if remote.ignores_ranges(shard):
+        with contextlib.closing(remote.parts(shard)) as parts:
+            sent = accumulate(map(len, parts))
+            return next(count for count in sent if count >= _RANGES * size)
     remote.read_ranges(shard, [(size * at, size * (at + 1)) for at in range(_RANGES)])
-    return _RANGES * (shard.size_bytes if remote.ignores_ranges else size)
+    return _RANGES * size
 
 
 def _watched(

@@ -224,11 +224,11 @@ ENCODINGS: dict[str, type[Encoding]] = {each.name: each for each in (Keep, Tiled
 """The encodings by their names."""
 
 
-def encoding_named(name: str | None, quality: int = 90) -> Encoding:
-    """Return an encoding, `jpeg` of a quality; raise OptionError if the name is unknown."""
+def encoding_named(name: str | None, quality: int | None = None) -> Encoding:
+    """Return an encoding, `jpeg` of a quality if one is given; raise OptionError if the name is unknown."""
     if name not in ENCODINGS:
         raise OptionError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {name!r}")
-    return Jpeg(quality) if name == Jpeg.name else ENCODINGS[name]()
+    return Jpeg(quality) if name == Jpeg.name and quality is not None else ENCODINGS[name]()
 
 
 def require_no_limit(name: str, limit: SizeLimit | None) -> None:

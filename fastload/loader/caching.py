@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import Subset, default_collate
 
+from fastload.contracts import KnowsLimits
 from fastload.datasets.cache.choosing import Measured
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of
 from fastload.datasets.cache.sharing import can_cache
@@ -156,6 +157,12 @@ def disk_states(dataset: object) -> list[str]:
     """Return the states of a dataset's caches on the disk, as sentences."""
     states = [f"Cache on the disk: {each.state}." for each in _reports(dataset) if each.kind == "disk"]
     return list(dict.fromkeys(states))
+
+
+def limits_of(dataset: object) -> tuple[str, ...]:
+    """Return the limits of this process that make reading a dataset slow, as sentences with the remedy."""
+    parts = [part for part in image_datasets_in(dataset) if isinstance(part, KnowsLimits)]
+    return tuple(dict.fromkeys(limit for part in parts for limit in part.limits))
 
 
 def _reports(dataset: object) -> list[CacheReport]:

@@ -203,6 +203,7 @@ class StandInLoader(DataLoader[Any], metaclass=abc.ABCMeta):
             return
         if not replacing.is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
             options.setdefault("num_workers", 0)
+        options.setdefault("sharded", False)  # as the script has it
         super().__init__(dataset, *arguments, **options)
         source = self._view().dataset
         replacing.use_cache(dataset, source)

@@ -208,6 +208,7 @@ class Plan:
         measured: The measurements behind the decisions.
         is_settled: True if nothing is left to be tried.
         origin: The source of the measurements, as a sentence.
+        limits: Limits of this process that make reading slow, as sentences with the remedy.
     """
 
     num_workers: PlannedValue[int]
@@ -219,11 +220,12 @@ class Plan:
     measured: Tuning
     is_settled: bool
     origin: str
+    limits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         choices = [(name, getattr(self, name)) for name in _CHOICES]
         rows = [(name, _format(choice.value), choice.reason) for name, choice in choices]
-        lines = [self.origin, "", *aligned([("choice", "value", "why"), *rows])]
+        lines = [self.origin, *self.limits, "", *aligned([("choice", "value", "why"), *rows])]
         if trials := self._trial_rows():
             lines += ["", *aligned([_TRIAL_COLUMNS, *trials])]
             start = format_duration(self.measured.start_s)

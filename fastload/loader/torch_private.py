@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import types
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -96,3 +97,7 @@ def explanation() -> str:
         f"torch {torch.__version__} lacks {', '.join(missing)}, on which fastload's iterators rely: torch's "
         "own iterators are used, without shared-memory slots, resuming and tuning"
     )
+
+
+if missing:
+    warnings.warn(explanation(), RuntimeWarning, stacklevel=2)

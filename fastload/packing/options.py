@@ -50,7 +50,7 @@ class PackOptions:
 
     format: str = "hdf5"
     encode: str = "auto"
-    quality: int = 90
+    quality: int | None = None
     shard_bytes: int = DEFAULT_SHARD_BYTES
     on_error: OnError = "fail"
     limit: SizeLimit | None = None
@@ -61,7 +61,7 @@ class PackOptions:
         for name, choices in allowed.items():
             if (got := getattr(self, name)) not in choices:
                 raise OptionError(f"{name} must be one of {', '.join(choices)}, got {got!r}")
-        if self.quality not in range(1, 101):
+        if self.quality is not None and self.quality not in range(1, 101):
             raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
             raise OptionError(f"shard_size must be at least {_MIN_SHARD_BYTES} bytes, got {self.shard_bytes}")

@@ -165,7 +165,11 @@ def _explaining(root: Path) -> Iterator[None]:
     except FastloadError:
         raise
     except OSError as error:
-        raise PackError(f"{error.filename or root}: cannot be written: {error.strerror or error}") from error
+        has_begun = root.is_dir() and any(root.iterdir())
+        raise (PackError if has_begun else DestinationError)(
+            f"{error.filename or root}: cannot be written: {error.strerror or error}: "
+            f"{'make room or mend the cause, and unpack to' if has_begun else 'choose'} another folder"
+        ) from error
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise FormatError(
             f"{root}: must be unpacked from a dataset that states the details of its source as packing does, "

@@ -133,10 +133,8 @@ def test_what_cannot_be_meant_is_refused(cli, folder, words):
     assert len(folder.entries()) == 2
 
 
-def test_the_action_alone_is_required(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["cache"])
-    assert "required: {list,clear} (" in capsys.readouterr().err
+def test_without_an_action_all_caches_are_listed(cli):
+    assert cli() == cli("list")
 
 
 def test_nothing_of_a_removed_cache_stays_or_comes_back(folder):

@@ -72,6 +72,7 @@ def test_slow_loading_is_named_after_its_largest_part(loading, verdict):
         (seen(model=7.0, work=3.0), "model"),
         (seen(model=3.0, work=7.0), "main thread"),
         (seen(model=3.0, copy=7.0), "copy"),
+        (seen(model=4.0, work=2.5, script=3.5), "main thread"),
     ],
 )
 def test_a_slow_step_is_named_after_its_largest_part(step, verdict):
@@ -84,6 +85,13 @@ def test_waiting_for_a_free_cpu_is_neither_loading_nor_the_step():
     loaded = training(wait_s=0.08, step_s=0.09, step_delayed_s=6.0, step=seen(work=3.0), work=work)
     diagnosis = diagnose(loaded)
     assert (diagnosis.side, diagnosis.verdict) == ("training step", "main thread")
+
+
+def test_the_scripts_own_code_is_never_called_the_model():
+    headline = diagnose(training(step_s=0.2, step=seen(model=1.0, script=6.5, work=2.4))).headline
+    assert headline.startswith(
+        "The script's own code between two batches is the limit, with 90% of each step"
+    )
 
 
 def test_logging_is_the_limit_despite_a_quarter_of_waiting():

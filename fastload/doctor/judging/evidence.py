@@ -6,7 +6,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fastload.doctor.findings import DataStorage, Diagnosis, Fix, Sampled, TrainingMeasurements, Verdict
+from fastload.doctor.findings import (
+    DataStorage,
+    Diagnosis,
+    Fix,
+    Sampled,
+    TrainingMeasurements,
+    Verdict,
+    spent,
+)
 from fastload.doctor.judging.judge import MAJORITY, Judgement, attributed, is_colder, ran_out_of
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
@@ -40,7 +48,7 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
     "transforms": ("Transforms are the limit", "transforms"),
     "transport": ("Collating and moving batches is the limit", "collating"),
     "copy": ("Copying batches to the device is the limit", "copying to the device"),
-    "main thread": ("Logging, saving or drawing on the main thread is the limit", "logging and the like"),
+    "main thread": ("The script's own code between two batches is the limit", "the script's own code"),
     "model": ("The model is the limit", "the model's step"),
     "network": ("Synchronising gradients over the network is the limit", "synchronising gradients"),
 }
@@ -75,6 +83,8 @@ def _headline_of(judged: Judgement) -> str:
         took = f"{batches} took {all_s}{start if measured.num_workers else ''}"
         return f"There is too little work for loading to matter: {took}."
     limit = CAUSES[verdict][0]
+    if verdict == "main thread" and spent(measured.training, "work") > spent(measured.training, "script"):
+        limit = "Logging, saving or drawing on the main thread is the limit"
     if ended := ran_out_of(measured.error):
         return f"{limit}: the training ended because {_ENDED[ended]}."
     part = judged.share(verdict)

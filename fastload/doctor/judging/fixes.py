@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from fastload.doctor.findings import MOST_GAIN, Diagnosis, Fix, LoaderTrial, TrainingMeasurements
+from fastload.doctor.findings import MOST_GAIN, Diagnosis, Fix, LoaderTrial, TrainingMeasurements, spent
 from fastload.doctor.judging.evidence import STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
 from fastload.doctor.judging.judge import (
     MAJORITY,
@@ -280,7 +280,8 @@ def _fixes_of(judged: Judgement) -> tuple[Fix, ...]:
 
 def _untried_fixes(judged: Judgement, is_compiled: bool) -> Iterator[Fix]:
     measured, verdict = judged.measured, judged.verdict
-    if verdict in judged.step and (logged := judged.share("main thread")):
+    logged = spent(measured.training, "work") / (sum(judged.step.values()) or 1.0)
+    if verdict in judged.step and logged:
         places = dict.fromkeys(one.place for one in measured.training if one.category == "work" and one.place)
         rates, left = judged.rates, 1 - logged * (1 - WRITES_LEFT)
         with_fewer = replace(rates, step=per_s(left * per_s(rates.step)), step_cpu_s=left * rates.step_cpu_s)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastload.doctor.findings import (
+    SCRIPTS,
     Category,
     LoaderTrial,
     Sampled,
@@ -243,7 +244,7 @@ def _step_work(measured: TrainingMeasurements) -> CauseSeconds:
     model_s = max(0.0, spent(seen, "model", "sync") - network_s - measured.held_up_s)
     return {
         "model": model_s,
-        "main thread": spent(seen, "work"),
+        "main thread": spent(seen, *SCRIPTS),
         "copy": spent(seen, "copy"),
         "network": network_s,
     }

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from fastload.doctor.findings import Category, MachineState, Role, Sampled, TrainingMeasurements, spent
-from fastload.doctor.watching.categories import Stack, step_category, users_line
+from fastload.doctor.watching.categories import Stack, step_category, step_line
 from fastload.doctor.watching.dataset_files import count_of, encoding_of, folder_of
 from fastload.doctor.watching.workers import WorkerLog
 from fastload.loader.clock import StepClock, size_of, total_of
@@ -81,7 +81,7 @@ class _Step:
     delayed_s: float = 0.0
     synced_s: float = 0.0
     exchanged_s: float = 0.0
-    seen: list[tuple[tuple[Category, str], float]] = field(default_factory=list)
+    seen: list[tuple[tuple[Category, str, str], float]] = field(default_factory=list)
 
 
 class LoaderRecord:
@@ -199,7 +199,7 @@ class LoaderRecord:
         """Record a stack sample of the main thread; the stack begins at the script."""
         if self.phase == "stepping" and self._steps:
             category = step_category(stack, torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-            self._steps[-1].seen.append(((category, users_line(stack)), seconds))
+            self._steps[-1].seen.append(((category, *step_line(stack)), seconds))
         elif self.phase == "waiting" and not self.is_first and not self.num_workers:
             self.log.notice(stack, seconds)
 
@@ -214,7 +214,9 @@ class LoaderRecord:
         settings, options = self.settings, self.settings.options
         logs = logs if self.num_workers else [self.log]
         work = total_of([log.times for log in logs])
-        loading = _as_sampled(item for log in logs for item in list(log.seen.items()))
+        loading = _as_sampled(
+            ((*key, ""), seconds) for log in logs for key, seconds in list(log.seen.items())
+        )
         steps_s = [step.seconds for step in self._steps]
         warm = warmup_steps(steps_s)
         # The mean number of indices; a single one may stand for a whole batch.
@@ -267,10 +269,10 @@ def warmup_steps(steps_s: Sequence[float]) -> int:
     return max([warm, *(index for index, step_s in enumerate(steps_s[:early], 1) if step_s > later_s)])
 
 
-def _as_sampled(seen: Iterable[tuple[tuple[Category, str], float]]) -> tuple[Sampled, ...]:
-    """Return the sums of the seconds by (category, place), the longest first."""
-    total: dict[tuple[Category, str], float] = defaultdict(float)
+def _as_sampled(seen: Iterable[tuple[tuple[Category, str, str], float]]) -> tuple[Sampled, ...]:
+    """Return the sums of the seconds by (category, place, source), the longest first."""
+    total: dict[tuple[Category, str, str], float] = defaultdict(float)
     for key, seconds in seen:
         total[key] += seconds
-    sampled = (Sampled(*key, seconds) for key, seconds in total.items())
+    sampled = (Sampled(kind, place, seconds, source) for (kind, place, source), seconds in total.items())
     return tuple(sorted(sampled, key=lambda one: -one.seconds))
