@@ -199,11 +199,14 @@ def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path, runs: ScriptRun
     all_s = sum(each.record.total_s for each in loaders)
     for index, each in enumerate(loaders):
         record, measured = each.record, each.measured
-        if measured.batches and (index == 0 or measured.waited_s > _LONG_WAITS * all_s):
+        # Evaluations that record gradients are run again without.
+        is_evaluation = measured.role == "evaluation" and record.total_s > _LONG_WAITS * all_s
+        is_run = index == 0 or (is_evaluation and measured.with_grad > 0)
+        if measured.batches and (is_run or measured.waited_s > _LONG_WAITS * all_s):
             each.trials = Trials(
                 record.settings, record.num_workers, folder / f"trials{index}", record.total_s
             )
-            if index == 0:
+            if is_run:
                 each.trials.runs, each.trials.loader = runs, record.name
                 each.trials.is_evaluation = measured.role == "evaluation"
                 measured = replace(measured, is_step_wanted=runs is not None and runs.is_wanted)

@@ -182,6 +182,11 @@ def test_an_evaluation_is_tried_without_gradients():
     assert values("no grad", trained(role="evaluation", with_grad=100)) == [""]
     assert values("no grad", trained(role="evaluation")) == []
     assert values("no grad", trained(with_grad=100)) == []
+    evaluated = trained(role="evaluation", with_grad=100)
+    assert fixes(evaluated)["no grad"].gain is None
+    tried(replace(evaluated, step_trials=()), runs := Runs())
+    assert {"no grad", "threads"} <= {kind for kind, *_ in runs.asked}
+    assert "torch.compile" not in {kind for kind, *_ in runs.asked}
 
 
 @pytest.mark.parametrize(("threads", "tried_threads"), [(1, ["4", "8"]), (8, ["4"])])

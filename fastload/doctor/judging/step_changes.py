@@ -18,6 +18,8 @@ EFFORT = 2.0
 """A fix that packs the files, replaces the dataset, or changes what is computed (another precision, a larger
 batch, a compiler) has to gain this many times as much to be listed before one that changes a line."""
 
+NO_GRAD = "evaluate without recording gradients: 'with torch.inference_mode():' around the loop"
+
 _MOST_BATCH = 8
 
 
@@ -42,13 +44,10 @@ class TriedChange:
 
 @dataclass(frozen=True, slots=True)
 class StepChange:
-    """A change of the step.
+    """A change of the step, by its name in `rerunning.changes`.
 
-    Attributes:
-        kind: Its name, as `rerunning.changes` has it.
-        values: Returns how far it is to go, one trial each; none if it cannot help.
-        action: Returns what to do, given the judgement and the trial's value.
-        is_costly: True if it changes what is computed, or needs a compiler.
+    `values` returns how far it is to go, one trial each, none if it cannot help; `action` what to do then.
+    `is_costly` is True if it changes what is computed, or needs a compiler.
     """
 
     kind: str
@@ -104,7 +103,7 @@ def _batch_factors(judged: Judgement) -> Iterator[str]:
     """Yield the factors of the batch with which an epoch would still have some batches."""
     batches = judged.measured.epoch_batches or math.inf
     factor = 2
-    while judged.measured.batch_size and factor <= min(_MOST_BATCH, batches / 4) and _trains(judged):
+    while judged.measured.batch_size and factor <= min(_MOST_BATCH, batches / 4):
         yield str(factor)
         factor *= 2
 
@@ -139,7 +138,7 @@ CHANGES_OF_STEP = (
     StepChange(
         "no grad",
         _if(lambda judged: not _trains(judged) and judged.measured.with_grad),
-        lambda *_: "evaluate without recording gradients: 'with torch.inference_mode():' around the loop",
+        lambda *_: NO_GRAD,
     ),
     StepChange(
         "threads",

@@ -14,6 +14,7 @@ from fastload.doctor.judging.step_changes import (
     COSTLY,
     EFFORT,
     LEAST_GAIN,
+    NO_GRAD,
     StepChange,
     TriedChange,
     less_often,
@@ -121,8 +122,10 @@ def seen_fixes(judged: Judgement) -> Iterator[Fix]:
     if measured.role == "evaluation" and 2 * measured.in_training_mode > measured.batches:
         why = "modules were in training mode: dropout is active, and BatchNorm learns from the evaluation"
         yield Fix("evaluation mode", "model.eval() before the evaluation, model.train() after it", why)
-    known = any(each.kind == "less often" and not each.failure for each in measured.step_trials)
-    if judged.verdict in judged.step and not known and (lines := lines_of_script(judged)):
+    known = {each.kind for each in measured.step_trials if not each.failure}
+    if measured.role == "evaluation" and 2 * measured.with_grad > measured.batches and "no grad" not in known:
+        yield Fix("no grad", NO_GRAD, "gradients were recorded, which takes time and memory")
+    if judged.verdict in judged.step and "less often" not in known and (lines := lines_of_script(judged)):
         share = sum(lines.values()) / sum(judged.step.values())
         left = 1 - share * (1 - 1 / EVERY)
         why = f"these lines take {share:.0%} of each step, of which a tenth would be left"
@@ -161,7 +164,8 @@ def _tried(change: StepChange) -> TriedChange:
 
     def trials(trials: Trials, judged: Judgement) -> Iterator[TrialResult]:
         fastest = max(each.samples_per_s for each in _plain(judged))
-        for value in change.values(judged):
+        is_training = judged.measured.role != "evaluation"
+        for value in change.values(judged) if is_training or not change.is_costly else ():
             for trial in _sound(judged, trials.run_again(change.kind, value, [(change.kind, value)])):
                 yield trial
                 is_faster = trial.samples_per_s >= LEAST_GAIN * fastest and not trial.failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,12 +17,6 @@ from fastload.system.statements import averaging
 
 # That of timm's and Ultralytics' averages of weights; any other takes as long.
 _DECAY = 0.9999
-
-
-def apply(run: ChangedRun, changes: Iterable[tuple[str, str]]) -> None:
-    """Add changes, given by name and value, to a run."""
-    for name, value in changes:
-        _CHANGES[name](run, value)
 
 
 def _around_forward(
@@ -196,7 +190,7 @@ def _cudnn(run: ChangedRun, _: str) -> None:
     run.applied.add("cudnn.benchmark")
 
 
-_CHANGES: dict[str, Callable[[ChangedRun, str], None]] = {
+CHANGES: dict[str, Callable[[ChangedRun, str], None]] = {
     "autocast": _autocast,
     "average": _average,
     "batch": _batch,

@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fastload.doctor.findings import StepTrial
 from fastload.doctor.rerunning.changed_run import ChangedRun
-from fastload.doctor.rerunning.changes import apply
+from fastload.doctor.rerunning.changes import CHANGES
 from fastload.doctor.rerunning.runs import Job
 from fastload.doctor.watching.record import LoaderRecord
 from fastload.doctor.watching.watch import Watcher
@@ -152,8 +152,8 @@ def _around_script(job: Job, folder: Path) -> Generator[Script, Ending, int]:
     np.random.seed(0)
     torch.manual_seed(0)
     run = ChangedRun()
-    apply(run, job.changes)
-
+    for name, value in job.changes:
+        CHANGES[name](run, value)
     with run.applying():
         script = run.changed(find(path, is_module, arguments))
         watcher = TrialWatcher(folder, job, run)

@@ -74,7 +74,8 @@ class ScriptRuns:
             process = subprocess.Popen(command, env=self.environment, start_new_session=True, **options)  # type: ignore[call-overload]
             try:
                 code = process.wait(most_s)
-                failure = f"it ended with exit code {code}: {self._last_line()}"
+                last = (self.folder / "output").read_text(errors="replace").strip().splitlines()[-1:]
+                failure = f"it ended with exit code {code}: {''.join(last)[:200]}"
             except subprocess.TimeoutExpired:
                 pass
             finally:
@@ -83,7 +84,3 @@ class ScriptRuns:
                 process.wait()
         result = self.folder / "trial"
         return pickle.loads(result.read_bytes()) if result.exists() else StepTrial("", failure=failure)
-
-    def _last_line(self) -> str:
-        lines = (self.folder / "output").read_text(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else "it printed nothing"
