@@ -59,7 +59,9 @@ ELSEWHERE: dict[str, str] = {
     "loader/test_*.py": "loader",
     "loader/test_resume*.py": "loader/resume",
     "loader/test_same_as_torch.py": "loader/iterators loader/dataloader",
-    "loader/sharding/test_*.py": "loader/sharding loader/sharded_sampler",
+    "loader/sharding/test_*.py": (
+        "loader/sharding loader/sharded_sampler loader/sharded_loaders loader/sample_weights"
+    ),
     "loader/transport/test_*.py": "loader/transport",
     "loader/test_held_batches.py": "loader/transport",
     "loader/test_unpicklable.py": "loader/transport",
@@ -71,8 +73,8 @@ ELSEWHERE: dict[str, str] = {
     "packing/test_destination.py": "packing/staging",
     "packing/test_unpack_labels.py": "sources/table/cells",
     "remote/test_*.py": (
-        "shards/remote shards/copies shards/ranged shards/remote_errors shards/remote_shards "
-        "shards/reading_ahead"
+        "shards/remote shards/http_stream shards/copies shards/ranged shards/remote_errors "
+        "shards/remote_shards shards/reading_ahead"
     ),
     "shards/test_*.py": "shards",
     "sources/test_*.py": "sources",

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.datasets.images import ImageDataset
-from fastload.errors import DamageError, DecodeError, OptionError, PackError
+from fastload.errors import DamageError, DecodeError, DestinationError, OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import encode
 from fastload.images.opencv import cv2
@@ -64,7 +64,7 @@ def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
 
     Raises:
         OptionError: The file is not a .png, lies in a packed dataset, or a sample holds no image.
-        PackError: The file cannot be written.
+        DestinationError: The file cannot be written.
     """
     require_png(file)
     if isinstance(dataset, ImageDataset) and not dataset.has_images:
@@ -88,7 +88,7 @@ def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
     try:
         file.write_bytes(encode(sheet, ".png"))
     except OSError as error:
-        raise PackError(f"{file}: cannot be written: {error.strerror}") from error
+        raise DestinationError(f"{file}: cannot be written: {error.strerror}: choose another file") from error
     return count
 
 
@@ -143,7 +143,9 @@ def _has_objects(target: object) -> TypeGuard[Mapping[str, Sequence[object]]]:
 
 def _to_levels(image: object) -> Pixels:
     """Return an image of any type as RGB, uint8; floats beyond 0…1, as after Normalize, are stretched."""
-    pixels: Pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
+    tensor = PILToTensor()(image)
+    assert isinstance(tensor, torch.Tensor)
+    pixels: Pixels = tensor.permute(1, 2, 0).numpy()
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())
         low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)

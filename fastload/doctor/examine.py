@@ -227,4 +227,4 @@ def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
 def _name(record: LoaderRecord) -> str:
     dataset = record.settings.dataset
     samples = count_of(dataset)
-    return f"{type(dataset).__name__}{f' of {samples:,} samples' if samples else ''}"
+    return f"{dataset.__class__.__name__}{f' of {samples:,} samples' if samples else ''}"

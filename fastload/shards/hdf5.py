@@ -8,10 +8,12 @@ assigns to it, and the file's structure is written around it.
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import os
 import sys
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -271,27 +273,34 @@ class Hdf5Reader:
 
 
 def _view_of(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[np.generic]) -> Array:
-    """Return a dataset as a read-only view of the mapped file; raise ValueError if it is not as specified."""
-    path = PurePosixPath(name)
-    for part in (*reversed(path.parents[:-1]), path):
-        # A link could lead to another file, which would be opened.
-        if not isinstance(file.get(str(part), getlink=True), h5py.HardLink):
+    """Return a dataset as a read-only view of the mapped file; raise ValueError if it is not as specified.
+
+    h5py's own functions for low-level access take 0.4 ms for the columns of a shard, its classes 1.5 ms.
+    """
+    for part in accumulate(name.split("/"), "{}/{}".format):
+        try:
+            link = file.id.links.get_info(part.encode())
+        except (KeyError, RuntimeError) as error:  # depends on the release
+            raise ValueError(f"{name} must be in this file, there is no {part}") from error
+        if link.type != h5py.h5l.TYPE_HARD:  # it could lead to another file, which would be opened
             raise ValueError(f"{name} must be in this file, {part} is a link")
-    dataset = file[name]
-    if not isinstance(dataset, h5py.Dataset):
+    dataset = h5py.h5o.open(file.id, name.encode())
+    if not isinstance(dataset, h5py.h5d.DatasetID):
         raise ValueError(f"{name} must be a dataset, it is a group or a type")
-    layout = dataset.id.get_create_plist()
+    layout = dataset.get_create_plist()
     is_contiguous = layout.get_layout() == h5py.h5d.CONTIGUOUS and not layout.get_external_count()
     if dataset.dtype != dtype or not is_contiguous:
         raise ValueError(f"dataset {name} must be contiguous {dtype} in this file, it is {dataset.dtype}")
-    if dataset.shape is None:
+    space = dataset.get_space()
+    if space.get_simple_extent_type() == h5py.h5s.NULL:
         raise ValueError(f"dataset {name} must have a shape, it is empty")
-    if dataset.size == 0:
-        return np.empty(dataset.shape, dtype)
-    offset = dataset.id.get_offset()
+    shape = space.get_simple_extent_dims()
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    offset = dataset.get_offset()
     if offset is None:
         raise ValueError(f"dataset {name} has no storage in the file")
-    array: Array = np.frombuffer(mapping, dtype, dataset.size, offset).reshape(dataset.shape)
+    array: Array = np.frombuffer(mapping, dtype, math.prod(shape), offset).reshape(shape)
     return array
 
 

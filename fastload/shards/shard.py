@@ -15,7 +15,7 @@ from pathlib import Path
 from fastload.errors import AccessError
 from fastload.shards.container import TOO_MANY_OPEN, ShardEntry, ShardReader, ShardWriter
 from fastload.shards.schema import Column
-from fastload.system.proc import descriptor_limit
+from fastload.system.proc import descriptor_limit, raise_descriptor_limit
 
 # On Windows: half of the C library's 512 files, a limit that Python cannot read.
 _FALLBACK_OPEN_SHARDS = 256
@@ -58,7 +58,7 @@ def open_within_limit(
     entry: ShardEntry,
 ) -> ShardReader:
     """Open a shard, which `close(number)` closes; at the limit, first close the oldest one of any reader."""
-    while len(_open) >= max_open_shards(container):
+    while not can_all_be_open(container, len(_open) + 1):
         _close_oldest()
     while True:
         try:
@@ -71,6 +71,13 @@ def open_within_limit(
         else:
             _open.append((weakref.WeakMethod(close), number))
             return shard
+
+
+def can_all_be_open(container: str, count: int) -> bool:
+    """Return True if so many shards can be open at once; the soft limit on descriptors is raised for them."""
+    if count > max_open_shards(container):
+        raise_descriptor_limit(2 * _MOST_OPEN_SHARDS)
+    return count <= max_open_shards(container)
 
 
 def max_open_shards(container: str) -> int:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from fastload.contracts import AppliesToImages
 from fastload.images.arrays import Pixels
 from fastload.transforms.compose import (
     AnyTransform,
@@ -49,7 +50,7 @@ class Drawn(NamedTuple):
     """A pipeline with the parameters of a batch."""
 
     geometry: Geometry  # the head
-    body: list[tuple[Transform, Parameters]]
+    body: list[tuple[AppliesToImages, Parameters]]
     size: tuple[int, int] | None  # (height, width) of the results; None if they differ
     channels: int  # of the results
     is_uniform: bool  # True if images have one size after each step of the body, too
@@ -120,7 +121,7 @@ class Pipeline:
         geometry = Geometry(sizes)
         known = self._drawn_at_once(sizes)
         moved = None if annotations is None else list(annotations)
-        body: list[tuple[Transform, Parameters]] = []
+        body: list[tuple[AppliesToImages, Parameters]] = []
         is_uniform = True
         for place, step in self._steps:
             if place in known:

@@ -42,7 +42,7 @@ def dataset(tmp_path):
 def pool(tmp_path, dataset):
     source = DatasetSource(dataset)
     fields = (Field("image", "image", encoding="raw"), *source.fields)
-    pool = WorkerPool(Recipe(source, fields, encoding_named("raw"), PackOptions()), 1, tmp_path)
+    pool = WorkerPool(Recipe(source, fields, encoding_named("raw"), PackOptions()), 1, tmp_path, "disk")
     yield pool
     pool.close()
     assert not [child for child in multiprocessing.active_children() if "fastload" in child.name]

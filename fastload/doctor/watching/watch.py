@@ -29,7 +29,7 @@ from fastload.doctor.watching.record import LoaderRecord
 from fastload.doctor.watching.step_watch import StepWatch
 from fastload.doctor.watching.sync import SyncWatch
 from fastload.doctor.watching.torch_calls import BaseIterator, end_workers, worker_module
-from fastload.doctor.watching.workers import Sampler, WorkerLog, noting_fetches, watched_loop
+from fastload.doctor.watching.workers import StackSampler, WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.loader.iterators.base import EpochIterator
 from fastload.system.patching import patched
@@ -74,7 +74,7 @@ class Watcher:
         self._batches: deque[object] = deque(maxlen=2)
         self._made_at = time.perf_counter()
         self._begun_at = math.inf  # when the first step ended, which may have compiled the model
-        self._sampler, self._is_sampling = Sampler(self._notice), is_sampling
+        self._sampler, self._is_sampling = StackSampler(self._notice), is_sampling
         self.sync = SyncWatch()
         self.step = StepWatch()
         self.gpu = GpuWatch()
