@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -87,7 +88,8 @@ def run(options: argparse.Namespace) -> int:
 
     path = options.path if is_url(options.path) else os.path.expanduser(options.path)
     is_file = path.endswith(".py") and not os.path.isdir(path) and not is_url(path)
-    is_script = options.is_module or is_file
+    is_command = not os.path.exists(path) and shutil.which(path) is not None
+    is_script = options.is_module or is_file or is_command
     if not is_script:
         _parse_rest(path, options)
     options.conditions = identified() if options.json or options.html else {}

@@ -95,6 +95,12 @@ def test_the_scripts_own_code_is_never_called_the_model():
     )
 
 
+def test_a_step_takes_at_least_its_cpu_time_however_long_it_waits_for_a_cpu():
+    measured = training(step_s=0.08, step_delayed_s=9.0, step_cpu_s=16.0, wait_s=0.001)
+    assert rates_of(measured).step == pytest.approx(100 * 32 / (16.0 / 8))
+    assert diagnose(measured).verdict == "model"
+
+
 def test_logging_is_the_limit_despite_a_quarter_of_waiting():
     measured = training(wait_s=0.024, step_s=0.076, step=seen(work=7.0, model=0.6))
     diagnosis = diagnose(measured)

@@ -90,8 +90,8 @@ def _parts_of(judged: Judgement) -> Iterator[TimePart]:
     measured = judged.measured
     if not measured.waits or not measured.steps:
         return
-    what = "loading" if not measured.num_workers else "waiting for the loader"
-    yield TimePart(what, (measured.waiting_s - measured.copying_s) / measured.waits)
+    loading_s = (measured.waiting_s - measured.copying_s) / measured.waits
+    yield TimePart("waiting for the loader" if measured.num_workers else "loading", loading_s)
     seconds = {
         "model, backward pass, optimizer": judged.step["model"],
         "logging, saving, drawing": spent(measured.training, "work"),
@@ -100,10 +100,9 @@ def _parts_of(judged: Judgement) -> Iterator[TimePart]:
         "synchronising gradients": judged.step["network"],
         "waiting for other ranks": measured.held_up_s,
     }
-    whole = sum(seconds.values())
     for name, part_s in seconds.items():
         copied_s = measured.copying_s / measured.waits if name.startswith("copying") else 0.0
-        mean_s = measured.step_s * part_s / whole + copied_s if whole else 0.0
+        mean_s = measured.step_s * part_s / (sum(seconds.values()) or 1.0) + copied_s
         if mean_s or name.startswith("model"):
             yield TimePart(name, mean_s)
     if measured.num_workers:

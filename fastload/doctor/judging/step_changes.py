@@ -19,7 +19,6 @@ EFFORT = 2.0
 batch, a compiler) has to gain this many times as much to be listed before one that changes a line."""
 
 NO_GRAD = "evaluate without recording gradients: 'with torch.inference_mode():' around the loop"
-
 _MOST_BATCH = 8
 
 

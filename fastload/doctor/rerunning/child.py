@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import pickle
@@ -29,9 +30,8 @@ from fastload.system.script import Ending, Script, find, run_script
 
 # The first step is without changes, the second compiles; after the third, memory is as it stays.
 _WARM_STEPS = 3
-# A few dozen steps, for a few seconds.
-_ENOUGH_STEPS, _ENOUGH_S = 24, 4.0
-_LEAST_STEPS = 4
+# A few dozen steps, for a few seconds; at least a few.
+_ENOUGH_STEPS, _ENOUGH_S, _LEAST_STEPS = 24, 4.0, 4
 _GROUPS = 9
 # Of loaders before that of an evaluation, so many batches are used.
 _MOST_BEFORE = 3
@@ -48,9 +48,8 @@ class TrialWatcher(Watcher):
         self._has_begun = False
         self.counter: FlopCounterMode | None = None
 
-    @property
     def target(self) -> LoaderRecord | None:
-        """The loader whose steps count."""
+        """Return the loader whose steps count."""
         return next((each for each in self.records if each.name == self._job.loader), None)
 
     def note_loss(self, backward: Callable[..., None]) -> Callable[..., None]:
@@ -68,7 +67,7 @@ class TrialWatcher(Watcher):
         if self.batches and not self._has_begun:
             self._has_begun = True
             self._run.finish_first_batch()
-        record, target = self._current, self.target
+        record, target = self._current, self.target()
         if record is not target:
             if self._job.is_evaluation and record is not None and record.batches >= _MOST_BEFORE:
                 raise StopIteration
@@ -97,7 +96,7 @@ def _wait_for_device() -> float:
 
 def trial_of(watcher: TrialWatcher, error: str) -> StepTrial:
     """Return the measurements; `error` is what ended the script, "" if nothing did."""
-    record = watcher.target
+    record = watcher.target()
     steps = [] if record is None else record.steps()
     if watcher.counter is not None:
         watcher.counter.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -117,7 +116,7 @@ def trial_of(watcher: TrialWatcher, error: str) -> StepTrial:
         cpu_s=statistics.mean(cpu_s[_WARM_STEPS:]),
         memory_bytes=torch.cuda.max_memory_reserved() if is_on_gpu else resident_bytes,
         losses=tuple(float(each) for each in watcher.losses),
-        flops=0.0 if watcher.counter is None else watcher.counter.get_total_flops(),
+        flops=0.0 if watcher.counter is None else _flops(watcher.counter),
         peak_flops_per_s=0.0
         if watcher.counter is None
         else _peak_flops_per_s("cuda" if is_on_gpu else "cpu"),
@@ -126,16 +125,22 @@ def trial_of(watcher: TrialWatcher, error: str) -> StepTrial:
 
 
 def _peak_flops_per_s(device: str) -> float:
-    """Return the rate of a large matrix product."""
-    size, seconds = 4096 if device == "cuda" else 1024, list[float]()
-    matrix = torch.rand(size, size, device=device)
-    for _ in range(5):
+    """Return the rate of a large matrix product; on a CPU, without waits for a free one."""
+    size, threads = (4096, 1) if device == "cuda" else (1024, torch.get_num_threads())
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    matrix, readings = torch.rand(size, size, device=device), list[float]()
+    for _ in range(6):
         _wait_for_device()
-        began = time.perf_counter()
+        readings.append(clock() / threads)
         matrix @ matrix
-        _wait_for_device()
-        seconds.append(time.perf_counter() - began)
-    return 2 * size**3 / min(seconds)
+    return 2 * size**3 / min(after - before for before, after in itertools.pairwise(readings))
+
+
+def _flops(counter: FlopCounterMode) -> float:
+    """Return the operations of a step; torch counts the backward pass of convolutions as if not grouped."""
+    counts, aten = counter.get_flop_counts()["Global"], torch.ops.aten
+    forward, backward = counts.get(aten.convolution, 0), counts.get(aten.convolution_backward, 0)
+    return float(sum(counts.values()) - backward + (2 * forward if backward else 0))
 
 
 def _typical(seconds: Sequence[float]) -> float:

@@ -67,24 +67,14 @@ class StepWatch:
 
     def facts(self) -> StepFacts:
         """Return the facts so far."""
+        found = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else ""
+        # GPUs before Ampere compute bfloat16 more slowly than float32.
+        is_old = torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False)
         return StepFacts(
-            unused_device="" if self._devices != {"cpu"} else _accelerator(),
+            unused_device=found if self._devices == {"cpu"} else "",
             has_convolutions=self._has_convolutions,
             faster_optimizers=tuple(self._faster),
             threads=torch.get_num_threads(),
-            half=_half(),
+            half="float16" if is_old else "bfloat16",
             parallel=self._parallel,
         )
-
-
-def _half() -> str:
-    """Return the type for autocast: GPUs before Ampere compute bfloat16 more slowly than float32."""
-    is_old = torch.cuda.is_initialized() and not torch.cuda.is_bf16_supported(including_emulation=False)  # type: ignore[no-untyped-call]
-    return "float16" if is_old else "bfloat16"
-
-
-def _accelerator() -> str:
-    """Return a device that this machine has beside the CPU; "" for none."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else ""
