@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.contracts import Box
 from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import FileOriginals
@@ -19,7 +20,7 @@ from fastload.errors import DecodeError, SourceError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, is_reducible
 from fastload.images.header import ImageHeader, orientation_of, parsed_header
-from fastload.images.region import Box, crop, decode_region, reduction_for
+from fastload.images.region import crop, decode_region, reduction_for
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.file_source import FileSource
 from fastload.sources.opening import open_class_folders

@@ -143,7 +143,9 @@ def _has_objects(target: object) -> TypeGuard[Mapping[str, Sequence[object]]]:
 
 def _to_levels(image: object) -> Pixels:
     """Return an image of any type as RGB, uint8; floats beyond 0…1, as after Normalize, are stretched."""
-    pixels: Pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
+    tensor = PILToTensor()(image)
+    assert isinstance(tensor, torch.Tensor)
+    pixels: Pixels = tensor.permute(1, 2, 0).numpy()
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())
         low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)

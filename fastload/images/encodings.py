@@ -20,6 +20,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError, OptionError
 from fastload.images.arrays import Pixels, StoredBytes
 from fastload.images.decode import decode, encode
@@ -28,7 +29,7 @@ from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_o
 from fastload.images.jpegtran import require_jpegtran, tile_losslessly
 from fastload.images.nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.opencv import cv2
-from fastload.images.region import Box, decode_region
+from fastload.images.region import decode_region
 from fastload.images.resize import SizeLimit
 from fastload.images.source_pixels import ImageSource, load_pixels, require_pixels
 
@@ -223,7 +224,7 @@ ENCODINGS: dict[str, type[Encoding]] = {each.name: each for each in (Keep, Tiled
 """The encodings by their names."""
 
 
-def encoding_named(name: str, quality: int | None = None) -> Encoding:
+def encoding_named(name: str | None, quality: int | None = None) -> Encoding:
     """Return an encoding, `jpeg` of a quality if one is given; raise OptionError if the name is unknown."""
     if name not in ENCODINGS:
         raise OptionError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {name!r}")

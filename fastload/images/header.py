@@ -26,12 +26,12 @@ import numpy as np
 
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
-from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
+from fastload.images.decode import decode, imdecode, require_end
 from fastload.images.exif import avif_orientation, webp_orientation
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.images.jpeg import EOI, SOI, SOS, JpegLayout, parse_jpeg, segments
 from fastload.images.opencv import cv2
-from fastload.images.png import PngLayout, are_rows_intact, parse_png
+from fastload.images.png import PNG_SIGNATURE, PngLayout, are_rows_intact, parse_png
 
 _MOST_PIXELS = 1 << 30  # OpenCV's CV_IO_MAX_IMAGE_PIXELS
 # The longest side in pixels: libjpeg's JPEG_MAX_DIMENSION, libpng's PNG_USER_WIDTH_MAX.

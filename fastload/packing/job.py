@@ -15,7 +15,7 @@ from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2, require_opencv
 from fastload.packing.encoding.assemble import FinishedShard, Partition, ShardRange, SplitPartition
 from fastload.packing.encoding.chunk import Recipe
-from fastload.packing.options import (
+from fastload.packing.encoding.options import (
     DEFAULT_SHARD_BYTES,
     OnError,
     PackOptions,
@@ -84,7 +84,7 @@ def pack(
             crops decode faster), `jpeg` or `raw`; see the page "The command line" of the documentation.
         quality: The quality of `jpeg`, 1 to 100; None for 90.
         workers: The number of processes; None for one per usable CPU.
-        shard_size: The target size of a shard, in bytes or as `256MB`.
+        shard_size: The target size of a shard, in bytes or as `256MB`; it has at most 262,144 records.
         on_error: The treatment of a file that is not a readable image: `fail`, `skip` or `keep`.
         overwrite: Replace a packed dataset at `dest`, in one step at the end; at a URL, when packing begins.
         max_side: Shrink images whose longer side is larger, to this many pixels.
@@ -175,7 +175,7 @@ class _PackJob:
                 raise SourceError(f"{source.name}: has no records: check the source")
         encoding, reason = self._choose_encoding()
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
-        manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
+        manifests = {split: self._manifest(self.sources[split], recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
         partition = journal.partition() or self._partition(recipes, manifests, journal)
         self.shards = partition.part(*self.part or (1, 1))
@@ -266,9 +266,9 @@ class _PackJob:
         image = () if encoding is None else (Field("image", "image", encoding=encoding.name),)
         return Recipe(source, (*image, *source.fields), encoding, self.options, split)
 
-    def _manifest(self, recipe: Recipe) -> Manifest:
+    def _manifest(self, source: Source, recipe: Recipe) -> Manifest:
         """Return the manifest of a split without its shards."""
-        source, options = recipe.source, self.options
+        options = self.options
         further: dict[str, object] = {"columns": dict(source.columns)} if source.columns else {}
         if recipe.encoding is not None:
             further["encoding"] = {"name": recipe.encoding.name, **recipe.encoding.parameters()}
@@ -309,7 +309,7 @@ class _PackJob:
         splits = []
         for split, recipe in recipes.items():
             cuts, sizes_bytes = cut(self.workers, recipe, journal)
-            manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
+            manifest = replace(manifests[split], attachment=self._attach(split, self.sources[split], journal))
             splits.append(SplitPartition(split, tuple(cuts), tuple(sizes_bytes), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)
         journal.save_partition(partition)

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import RecordSource
 from fastload.errors import AccessError, DecodeError, FastloadError, SourceError
-from fastload.images.arrays import Size
+from fastload.images.arrays import Pixels, Size
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.header import read_header
 from fastload.images.masks import resize_mask
 from fastload.images.region import swaps_sides, upright
 from fastload.images.resize import Resampling, resize
-from fastload.packing.options import PackOptions
+from fastload.packing.encoding.options import PackOptions
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.record import stored_rows
 from fastload.shards.schema import Field, image_of, record_columns
 from fastload.sources.dataset.nested import IF_NO_IMAGE
-from fastload.sources.protocol import Source
 
 # A chunk that has reached this size ends early, so that a worker's memory stays bounded.
 CHUNK_LIMIT_BYTES = 16 << 20
@@ -85,7 +85,7 @@ class Recipe:
     The first field is the image. Without images, `encoding` is None.
     """
 
-    source: Source
+    source: RecordSource
     fields: tuple[Field, ...]
     encoding: Encoding | None
     options: PackOptions
@@ -178,7 +178,7 @@ class ChunkEncoder:
         return Skipped(key, str(error))
 
     def _scaled_values(
-        self, values: dict[str, object], image: bytes | NDArray[np.uint8], stored: StoredImage
+        self, values: dict[str, object], image: bytes | Pixels, stored: StoredImage
     ) -> dict[str, object]:
         """Return the values of a record whose image may have been resized, in pixels of the stored one."""
         fields, after = self._value_fields, stored.shape[:2]
@@ -205,7 +205,7 @@ class ChunkEncoder:
             if each.kind == "image" and isinstance(value, bytes) and not value:
                 rows.extend(_image_rows(StoredImage(value, *_UNREADABLE)))  # the record has no such image
             elif each.kind == "image":
-                encoding = encoding_named(each.encoding or "keep")
+                encoding = encoding_named(each.encoding)
                 rows.extend(_image_rows(encoding.encode(value, None, self._temporary)))
             else:
                 rows.extend(stored_rows(each, value))

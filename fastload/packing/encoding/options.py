@@ -9,13 +9,14 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from fastload.contracts import RecordSource
 from fastload.errors import DestinationError, FastloadError, OptionError
 from fastload.images.encodings import ENCODINGS, encoding_named, require_no_limit
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
 from fastload.shards.remote import is_url
 from fastload.shards.schema import Field
-from fastload.sources.protocol import Source, evenly_spaced
+from fastload.sources.protocol import evenly_spaced
 from fastload.system.units import format_size
 
 OnError = Literal["fail", "skip", "keep"]
@@ -133,7 +134,7 @@ class SourceStats:
     jpeg_share: float
 
 
-def estimate_stats(sources: Collection[Source], limit: SizeLimit | None) -> SourceStats:
+def estimate_stats(sources: Collection[RecordSource], limit: SizeLimit | None) -> SourceStats:
     """Estimate the joint statistics of sources from sampled records of each; unreadable ones are ignored."""
     records = sum(map(len, sources))
     sums = np.zeros(3)
@@ -144,7 +145,7 @@ def estimate_stats(sources: Collection[Source], limit: SizeLimit | None) -> Sour
     return SourceStats(records, *(sums / max(records, 1)).tolist())
 
 
-def _sizes_of(source: Source, index: int, limit: SizeLimit | None) -> tuple[int, int, bool] | None:
+def _sizes_of(source: RecordSource, index: int, limit: SizeLimit | None) -> tuple[int, int, bool] | None:
     """Return a record's size in bytes, its pixels as stored, and True if it is a JPEG; None without image."""
     try:
         image = source.read(index).image
