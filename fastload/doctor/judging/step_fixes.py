@@ -49,19 +49,18 @@ def _plain(judged: Judgement) -> list[StepTrial]:
 
 
 def _gain_of(judged: Judgement, trial: StepTrial) -> float:
-    """Return the training's throughput with the step of a trial, divided by the present one; 0 if unknown."""
-    runs, rates = _plain(judged), judged.rates
-    if not runs or trial.failure:
+    """Return the throughput with a trial's step, divided by that with the plain runs' step; 0 if unknown."""
+    if not _plain(judged) or trial.failure:
         return 0.0
-    before = statistics.harmonic_mean([each.samples_per_s for each in runs])
-    cpu_s = statistics.mean(each.cpu_s / each.samples for each in runs)
-    cpu_ratio = trial.cpu_s / trial.samples / cpu_s if cpu_s else 1.0
-    return _gain(judged, trial.samples_per_s / before, rates.step_cpu_s * cpu_ratio)
+    # A batch counts as one sample where its size is unknown to the trials.
+    size = judged.measured.samples_a_batch / _plain(judged)[0].samples
 
+    def throughput(runs: Sequence[StepTrial]) -> float:
+        rate = statistics.harmonic_mean([each.samples_per_s for each in runs])
+        cpu_s = statistics.mean(each.cpu_s / each.samples for each in runs)
+        return judged.throughput(replace(judged.rates, step=rate * size, step_cpu_s=cpu_s / size))
 
-def _gain(judged: Judgement, ratio: float, step_cpu_s: float) -> float:
-    after = replace(judged.rates, step=judged.rates.step * ratio, step_cpu_s=step_cpu_s)
-    return judged.throughput(after) / judged.throughput(judged.rates)
+    return throughput([trial]) / throughput(_plain(judged))
 
 
 def _sound(judged: Judgement, trials: Iterable[StepTrial]) -> Iterator[StepTrial]:
@@ -129,8 +128,9 @@ def seen_fixes(judged: Judgement) -> Iterator[Fix]:
         share = sum(lines.values()) / sum(judged.step.values())
         left = 1 - share * (1 - 1 / EVERY)
         why = f"these lines take {share:.0%} of each step, of which a tenth would be left"
-        gain = _gain(judged, per_s(left), left * judged.rates.step_cpu_s)
-        yield Fix("less often", less_often(judged), why, gain)
+        rates, step_s = judged.rates, left * per_s(judged.rates.step)
+        after = judged.throughput(replace(rates, step=per_s(step_s), step_cpu_s=left * rates.step_cpu_s))
+        yield Fix("less often", less_often(judged), why, after / judged.throughput(rates))
 
 
 def combination(judged: Judgement, fixes: Sequence[Fix]) -> Iterator[str]:
