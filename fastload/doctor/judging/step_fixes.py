@@ -136,12 +136,13 @@ def seen_fixes(judged: Judgement) -> Iterator[Fix]:
 def combination(judged: Judgement, fixes: Sequence[Fix]) -> Iterator[str]:
     """Yield how the gains of the fixes go together."""
     numbers = {fix.kind: str(number) for number, fix in enumerate(fixes, 1)}
-    for trial in judged.measured.step_trials:
-        parts = [numbers[each.kind] for each in best_trials(judged) if each.kind in numbers]
-        if trial.kind == TOGETHER and len(parts) > 1:
-            result = f"{_gain_of(judged, trial):.3g} times as fast as now"
-            result = f"they fail, {trial.failure}" if trial.failure else result
-            yield f"{_listed(parts)} were tried together, too: {result}."
+    best = [each for each in best_trials(judged) if each.kind in numbers]
+    for trial in judged.measured.step_trials if len(best) > 1 else ():
+        if trial.kind == TOGETHER:
+            gain, names = _gain_of(judged, trial), _listed(numbers[each.kind] for each in best)
+            verb = "add up" if gain > LEAST_GAIN * _gain_of(judged, best[0]) else "do not add up"
+            result = f"they failed, {trial.failure}" if trial.failure else f"{gain:.3g} times as fast as now"
+            yield f"{names} {verb}: tried together, {result}."
     if len(several := [numbers[kind] for kind in OF_LOADER if kind in numbers]) > 1:
         yield f"{_listed(several)} are alternatives: each was tried alone, and their gains do not add up."
 
