@@ -122,7 +122,7 @@ def test_both_spellings_find_the_pages_about_utilization():
         word: {page.name for page in PAGES if word in page.read_text().lower()}
         for word in ("utilization", "utilisation")
     }
-    assert {"README.md", "index.md", "doctor.md", "quickstart.md"} <= spelled["utilization"]
+    assert {"README.md", "index.md", "doctor.md", "idle-gpu.md", "quickstart.md"} <= spelled["utilization"]
     assert spelled["utilization"] == spelled["utilisation"]
 
 

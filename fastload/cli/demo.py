@@ -85,7 +85,7 @@ def _race(
     import fastload.transforms as T
     from fastload.bench import loading
     from fastload.bench.conditions import identified
-    from fastload.packing.options import estimate_stats
+    from fastload.packing.encoding.options import estimate_stats
     from fastload.sources.opening import open_class_folders
 
     folder = scratch / "photos"

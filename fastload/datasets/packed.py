@@ -97,7 +97,7 @@ class PackedDataset(ImageDataset):
         reducing_gap: float | None = None,
         apply_orientation: bool | None = None,
         cache: str | Cache | None = None,
-        transforms: AnyTransform | None = None,
+        transforms: Callable[..., AnySample] | None = None,
         tv_tensors: bool = False,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:

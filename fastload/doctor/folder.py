@@ -29,7 +29,7 @@ from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.loader.report import LEAST_S
-from fastload.packing.options import choose_encoding, estimate_stats
+from fastload.packing.encoding.options import choose_encoding, estimate_stats
 from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url

@@ -15,7 +15,7 @@ from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2, require_opencv
 from fastload.packing.encoding.assemble import FinishedShard, Partition, ShardRange, SplitPartition
 from fastload.packing.encoding.chunk import Recipe
-from fastload.packing.options import (
+from fastload.packing.encoding.options import (
     DEFAULT_SHARD_BYTES,
     OnError,
     PackOptions,

@@ -1,7 +1,8 @@
 """Random access to the records of a packed dataset: from an index to verified bytes.
 
 Opening a dataset reads only the manifest. Each process opens a shard when it first needs a record of it, as
-many as its limit of file descriptors allows. A record's checksum covers the identity of its shard.
+many as its limits of mappings and, in LMDB, of file descriptors allow. A record's checksum covers the
+identity of its shard.
 """
 
 from __future__ import annotations

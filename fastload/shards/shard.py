@@ -82,9 +82,7 @@ def can_all_be_open(container: str, count: int) -> bool:
 
 def max_open_shards(container: str) -> int:
     """Return how many shards of a container may be open: half of the descriptors, if each takes one."""
-    # From Python 3.13 on a mapping needs no descriptor, and HDF5 shards are only mapped.
-    takes_descriptor = container != "hdf5" or sys.version_info < (3, 13)
-    limit = descriptor_limit() if takes_descriptor else sys.maxsize
+    limit = sys.maxsize if container == "hdf5" else descriptor_limit()  # HDF5 shards are only mapped
     return _FALLBACK_OPEN_SHARDS if limit is None else max(1, min(limit // 2, _MOST_OPEN_SHARDS))
 
 

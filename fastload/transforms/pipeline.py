@@ -11,7 +11,7 @@ is not split: it runs image by image, step by step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -156,12 +156,12 @@ class Pipeline:
         tail = self.tail
         return images if tail is None else tail.on(images)
 
-    def run(self, pixels: Pixels, draws: Draws) -> Any:
+    def run(self, pixels: Pixels, draws: Draws) -> object:
         """Run all steps but scenes' on one image (height, width, 3), as foreign ones have to be.
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: Any = pixels
+        image: object = pixels
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)
@@ -183,7 +183,7 @@ def _runs_on_device(step: object) -> bool:
     return isinstance(step, Transform) and step.runs_on_device
 
 
-def _foreign_result(step: AnyTransform, image: object) -> Any:
+def _foreign_result(step: AnyTransform, image: object) -> object:
     """Call another library's transform with the type of image that it takes."""
     if isinstance(image, np.ndarray):
         # torchvision's transforms return arrays unchanged, without any error.

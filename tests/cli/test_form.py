@@ -8,7 +8,7 @@ import pytest
 
 import fastload
 from fastload.cli import parser
-from fastload.packing import options
+from fastload.packing.encoding import options
 from tests.commands import run, run_on_terminal
 from tests.folders import class_folders, pixels
 

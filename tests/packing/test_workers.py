@@ -10,7 +10,7 @@ import pytest
 from fastload.errors import PackError, SourceError
 from fastload.images.encodings import encoding_named
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
-from fastload.packing.options import PackOptions
+from fastload.packing.encoding.options import PackOptions
 from fastload.packing.running.workers import Schedule, WorkerPool
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource

@@ -44,6 +44,9 @@ def test_the_soft_limit_on_files_is_raised_and_the_plan_says_where_that_is_not_e
     write_dataset(folder, "lmdb", FIELDS, [[row_of(index)] for index in range(60)])
     enough = run_python("-c", LIMITED, folder, "64", "512").stdout.splitlines()
     assert enough == ["60 512", ""]
+    hdf5 = write_dataset(tmp_path / "mapped.fl", "hdf5", FIELDS, [[row_of(index)] for index in range(60)])
+    mapped = run_python("-c", LIMITED, hdf5, "64", "64").stdout.splitlines()
+    assert mapped == ["60 64", ""]  # their mappings keep no file open
     numbers, limits = run_python("-c", LIMITED, folder, "64", "100").stdout.splitlines()
     assert numbers == "50 100"
     assert "60 shards, and this process may keep 50 of them open" in limits

@@ -144,8 +144,8 @@ def fill_copy(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], 
     SystemExit as soon as the cache is no longer wanted.
     """
     # Imported here, because packing takes time to import, and a complete copy does not need it.
+    from fastload.packing.encoding.options import DEFAULT_SHARD_BYTES, estimate_stats
     from fastload.packing.job import pack
-    from fastload.packing.options import DEFAULT_SHARD_BYTES, estimate_stats
     from fastload.packing.result import PackProgress
 
     folder, name, most_bytes = place.folder, place.name, place.most_bytes

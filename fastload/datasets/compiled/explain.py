@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from torch.utils.data import ConcatDataset, Subset
 
@@ -87,14 +87,13 @@ def described_attributes(parts: Mapping[str, object], decodes_itself: bool = Fal
 def described_code(code: CompiledCode, decodes_itself: bool) -> list[str]:
     """Return the lines that describe what a dataset's own code uses while it makes samples."""
     lines = [LATE] * code.opens_images + described_attributes(code.compiled, decodes_itself)
-    return [_IN_WORKERS + ", ".join(_other_threads()), *lines] if lines and not is_alone() else lines
+    return [_IN_WORKERS + _other_threads(), *lines] if lines and not is_alone() else lines
 
 
-def _other_threads() -> Iterator[str]:
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            kind = type(thread)
-            yield thread.name if kind is threading.Thread else f"{kind.__module__}.{kind.__name__}"
+def _other_threads() -> str:
+    kinds = [type(each) for each in threading.enumerate() if each is not threading.current_thread()]
+    names = dict.fromkeys(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
+    return ", ".join(names)
 
 
 def description_of(transform: CompiledTransform, images: ImageDataset | None) -> list[str]:

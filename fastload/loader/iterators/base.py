@@ -25,7 +25,6 @@ from fastload.loader.resume.dataset_states import StatefulIterable, WorkerCopy, 
 from fastload.loader.resume.drawing import (
     WORKERS,
     derived_seed,
-    start_state,
 )
 from fastload.loader.resume.progress import Progress
 from fastload.loader.transport.making import (
@@ -233,7 +232,7 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
 
     def draw_first(self) -> None:
         """Draw the first batch's indices, as torch's iterator does with workers."""
-        self.progress.seeds.note_draw()
+        self.progress.seeds.note_draw(self._view)
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
@@ -255,7 +254,8 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
         """Return the next batch, on its device, and record it."""
         self._recorder.begin()
         if not self.progress.seeds.is_drawn:
-            self._note_draw()
+            # No earlier, because other code may have drawn numbers.
+            self.progress.seeds.note_draw(self._view)
         try:
             batch = super()._next_data()
         except StopIteration:
@@ -268,11 +268,6 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
         batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch
-
-    def _note_draw(self) -> None:
-        """Record the random states of the order: no earlier, because other code may have drawn numbers."""
-        if not self.progress.seeds.is_drawn:
-            self.progress.seeds.note_draw(start_state(self._view))
 
 
 def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[object], object]:

@@ -58,12 +58,13 @@ class BatchOrder:
         self._ahead: ReadsAhead | None = None
 
     def __iter__(self) -> Iterator[BatchTask]:
+        progress = self._progress()
+        may_draw = type(self._view.index_sampler) is not BatchSampler and not progress.seeds.is_drawn
+        before = start_state(self._view) if may_draw else {}
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
         batches: Iterator[Sequence[int]] = iter(self._view.index_sampler)
-        progress = self._progress()
-        may_have_drawn = type(self._view.index_sampler) is not BatchSampler and not progress.seeds.is_drawn
-        if may_have_drawn and not are_equal(start_state(self._view), progress.seeds.start):
-            progress.seeds.note_draw()
+        if may_draw and not are_equal(start_state(self._view), before):
+            progress.seeds.begin_draw(progress.seeds.start or before)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         handed = progress.handed
         first, skipped = (0, ()) if self._view.is_iterable else (handed.first, handed.skipped)

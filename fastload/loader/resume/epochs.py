@@ -116,8 +116,8 @@ class Epochs:
         progress, is_begun = self._progress, True
         if progress is None or progress.is_finished:
             progress, is_begun = self._new_progress(view, keeps_seed), False
-            if self._later is not None:
-                progress.seeds.start["global"] = self._later
+            start = start_state(view)
+            progress.seeds.begin_draw(start if self._later is None else {**start, "global": self._later})
         elif not progress.seeds.is_drawn:
             # Other code may still draw random numbers before the first batch, with which the order is drawn.
             seeds = replace(progress.seeds, start=start_state(view), draws_base=False)
@@ -180,7 +180,7 @@ class Epochs:
         if self._seed is None:
             # After a resume, later epochs too are drawn from the states of the rank that saved.
             rank = rank_of(view) if earlier is None else earlier.seeds.rank
-        seeds = EpochSeeds(start_state(view), draws_base=draws_base, base=base, rank=rank)
+        seeds = EpochSeeds({}, draws_base=draws_base, base=base, rank=rank)
         before = own_state(view.dataset) if view.is_iterable else None
         states = DatasetProgress(workers=dict(workers), before_epoch=before, is_restored=is_restored)
         return Progress(self._count, seeds, dataset=states)

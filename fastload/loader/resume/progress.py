@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fastload.errors import OptionError
-from fastload.loader.resume.drawing import TRANSFORMS, State, derived_seed, sharded_name
+from fastload.loader.arguments import LoaderView
+from fastload.loader.resume.drawing import TRANSFORMS, State, derived_seed, sharded_name, start_state
 
 _VERSION = 4
 
@@ -79,7 +80,7 @@ class EpochSeeds:
     """The random numbers of an epoch: the loader makes them, its iterator notes what it draws.
 
     Attributes:
-        start: The random states that the order is drawn from.
+        start: The random states that the order is drawn from; empty until that is known.
         is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
         draws_base: True if torch's base seed, that of the workers, is drawn before the order.
         base: torch's base seed of the epoch or, for persistent workers, of their first one.
@@ -101,11 +102,16 @@ class EpochSeeds:
         """Begin the epoch on a rank; `batches` is the seed of its batches, if the loader has one."""
         self.stream, self.batches = self.rank ^ rank, batches
 
-    def note_draw(self, start: State | None = None) -> None:
-        """Record that the order is drawn now: from `start`, after the workers' seeds; None: as planned."""
+    def begin_draw(self, start: State) -> None:
+        """Record that the workers' seeds, then the order are drawn from these states."""
         self.is_drawn = True
-        if start is not None:
-            self.start, self.draws_base = start, False
+        self.start = start
+
+    def note_draw(self, view: LoaderView) -> None:
+        """Record that the order is drawn now: after the workers' seeds, unless it continues a loaded one."""
+        self.is_drawn = True
+        if not self.start:
+            self.start, self.draws_base = start_state(view), False
 
     def draw_later(self) -> None:
         """Record that the order is to be drawn with the first batch."""

@@ -48,7 +48,7 @@ class TunedIterator(SingleProcessIterator):
 
     def draw_first(self) -> None:
         """Draw the first batch's indices."""
-        self.progress.seeds.note_draw()
+        self.progress.seeds.note_draw(self._view)
         self._order.draw_first()
 
     def _next_index(self) -> object:
@@ -73,7 +73,8 @@ class TunedIterator(SingleProcessIterator):
         """Report what is seen at a look; return what to do."""
         look, window, note = self._look(), self._action.window, self._tuner.note
         if not look.clock.batches:
-            self._note_draw()  # before workers draw the order, as without them
+            if not self.progress.seeds.is_drawn:
+                self.progress.seeds.note_draw(self._view)  # before workers draw the order, as without them
             return note(reducer.epoch_begun, look)
         if self._handed_state is None:
             return note(reducer.looked, window, look)

@@ -27,7 +27,7 @@ from fastload.images.header import read_header
 from fastload.images.masks import resize_mask
 from fastload.images.region import swaps_sides, upright
 from fastload.images.resize import Resampling, resize
-from fastload.packing.options import PackOptions
+from fastload.packing.encoding.options import PackOptions
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.record import stored_rows

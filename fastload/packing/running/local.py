@@ -10,7 +10,7 @@ import numpy as np
 
 from fastload.packing.encoding.assemble import FinishedShard, ShardDraft, ShardRange, cuts_of, predict_sizes
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
-from fastload.packing.options import SAMPLE_RECORDS
+from fastload.packing.encoding.options import SAMPLE_RECORDS
 from fastload.packing.running.workers import Schedule, WorkerPool
 from fastload.packing.staging.staging import Journal
 from fastload.sources.protocol import evenly_spaced

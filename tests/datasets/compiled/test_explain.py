@@ -42,7 +42,7 @@ class Reading(Dataset):
 def another_thread():
     """A thread like the monitors of progress bars and notebooks."""
     end = threading.Event()
-    thread = threading.Thread(target=end.wait, name="monitor")
+    thread = threading.Thread(target=end.wait)
     thread.start()
     yield
     end.set()
@@ -79,7 +79,7 @@ def test_it_describes_what_the_loader_does_by_default(folder):
 
 def test_code_of_the_users_is_left_where_other_threads_run(folder, another_thread):
     dataset = Reading(folder(None))
-    note = "in workers only, as other threads of this process may use them: monitor"
+    note = "in workers only, as other threads of this process may use them: threading.Thread"
     assert f"\n  {note}\n  augment:\n" in fastload.explain(dataset)
     plans = [DataLoader(dataset, num_workers=workers).plan.compiled for workers in (0, 2)]
     assert [plan.value for plan in plans] == [False, True]
