@@ -29,7 +29,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,6 @@ class RecordSource(Protocol):
         """
 
 
-@runtime_checkable
 class ReadsFiles(Protocol[_Files_co]):
     """A dataset that can read its samples from files without changing them; they are packed byte for byte."""
 
@@ -295,6 +294,13 @@ class CollatesInto(Protocol):
 
     def collate_into(self, samples: Sequence[object], out: BatchMemory) -> object:
         """Return the batch that the function itself would return, in tensors that `out` allocates."""
+
+
+def is_stateful(part: object) -> TypeGuard[Stateful]:
+    """Return whether the class of a dataset, iterator or sampler has the methods of Stateful."""
+    # Not those of a network to which the object forwards: a stand-in has the class of what it stands for.
+    kind = part.__class__
+    return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def implements(owner: object, method: Callable[..., object]) -> bool:

@@ -1,4 +1,4 @@
-"""Comparisons that a user runs on their own machine: decoding libraries, and DataLoaders."""
+"""A comparison of decoding libraries that users run on their own machine."""
 
 from __future__ import annotations
 

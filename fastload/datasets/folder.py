@@ -128,7 +128,7 @@ class FileImages(BatchSource):
         return decode(data), orientation_of(data)
 
     def _may_buffer(self, size_bytes: int) -> bool:
-        """Return True, and count the bytes, if so many more may be held in memory."""
+        """Reserve memory for a file; return False if it does not fit."""
         fits = size_bytes <= self._free_bytes
         self._free_bytes -= size_bytes * fits
         return fits

@@ -40,9 +40,9 @@ MOST_TRIAL_S, LEAST_TRIAL_S = 1.0, 0.3
 """A trial takes a quarter of the time that the training was watched, within these bounds: with two workers
 and batches of 100 ms, one second gives some twenty batches."""
 
-# No trial begins later; other numbers of workers not after the half, so that time is left for larger gains.
+# No trial starts later. Other numbers of workers are tried only in the first half: other changes gain more.
 _MOST_S, _TIMEOUT_S = 20.0, 30.0
-# Fewer batches may be outliers; of more batches, no indices are drawn, but the first ones are repeated.
+# Fewer batches are too noisy. Indices are drawn for at most so many, and then repeated.
 _LEAST_BATCHES, _MOST_BATCHES = 4, 256
 # Packing so many photos of 110 kB takes 0.8 s on one core.
 _MOST_FILES, _MOST_BYTES = 64, 16 << 20

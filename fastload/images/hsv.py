@@ -12,7 +12,7 @@ from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 
-# OpenCV's hues of uint8 images are 0 to 179. Shifted by up to 76, those that went around stay above 179.
+# OpenCV's hues of uint8 images are 0 to 179. Shifted by up to 76, wrapped hues stay above 179.
 _HUES = 180
 _MOST_SHIFT = 256 - _HUES
 _LEVELS = np.arange(256, dtype=np.uint8)

@@ -209,3 +209,41 @@ def test_the_state_of_a_dataset_is_refused_by_one_without_a_state():
     state = fastload.DataLoader(Drawing(), num_workers=0).state_dict()
     with pytest.raises(OptionError, match="and range has no state_dict"):
         fastload.DataLoader(range(LENGTH), num_workers=0).load_state_dict(state)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_attribute_that_is_named_like_a_method_is_no_state(workers):
+    class Named(Dataset):
+        state_dict = load_state_dict = None
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return index
+
+    loader = fastload.DataLoader(
+        Named(), 2, num_workers=workers, multiprocessing_context=["fork", None][not workers]
+    )
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+    loader.state_dict()
+
+
+def test_the_state_of_a_network_inside_is_not_the_datasets():
+    class Forwarding(Dataset):
+        def __init__(self):
+            self.network = torch.nn.Linear(2, 2)
+
+        def __getattr__(self, name):
+            if name == "network":
+                raise AttributeError(name)
+            return getattr(self.network, name)
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return index
+
+    state = fastload.DataLoader(Forwarding(), 2, num_workers=0).state_dict()
+    assert "weight" not in repr(state)

@@ -31,7 +31,7 @@ Batch = tuple[Images, torch.Tensor | list[object]]
 """Images and targets, each in one tensor if that is possible."""
 
 
-# From so many images in memory on, drawing their parameters at once takes less time than one by one.
+# With at least this many images in memory, drawing all parameters at once is faster.
 _LEAST_AT_ONCE = 4
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Mapping
 
 from torch.utils.data import ConcatDataset, Subset
 
-from fastload.datasets.compiled.pipeline import CompiledCode, CompiledTransform, is_alone
+from fastload.datasets.compiled.pipeline import CompiledCode, CompiledTransform, is_alone, user_threads
 from fastload.datasets.compiled.sources import compiled_function, why_left
 from fastload.datasets.compiled.steps import StepKind
 from fastload.datasets.folder import FilesDataset
@@ -91,8 +90,7 @@ def described_code(code: CompiledCode, decodes_itself: bool) -> list[str]:
 
 
 def _other_threads() -> str:
-    kinds = [type(each) for each in threading.enumerate() if each is not threading.current_thread()]
-    names = dict.fromkeys(f"{kind.__module__}.{kind.__name__}" for kind in kinds)
+    names = dict.fromkeys(f"{type(each).__module__}.{type(each).__name__}" for each in user_threads())
     return ", ".join(names)
 
 

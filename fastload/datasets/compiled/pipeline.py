@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -294,8 +296,23 @@ class CompiledCode(StandIn):
 def is_alone() -> bool:
     """Return True if no other thread runs a user's code in this process."""
     if get_worker_info() is None:
-        return threading.active_count() == 1
+        return threading.active_count() == 1 or not user_threads()
     return threading.current_thread() is threading.main_thread()  # beside it, only torch's threads
+
+
+def user_threads() -> list[threading.Thread]:
+    """Return the other threads of this process that may run a user's code.
+
+    Those of installed packages, such as a progress bar's monitor, or the ones of a notebook's kernel, do not.
+    """
+    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    return [each for each in others if not _is_of_a_package(getattr(each, "_target", None) or type(each))]
+
+
+def _is_of_a_package(started: Any) -> bool:
+    """Return True for a thread's function or class that is defined in an installed package."""
+    module = sys.modules.get(getattr(started, "__module__", None) or "")
+    return bool({"site-packages", "dist-packages"} & {*Path(getattr(module, "__file__", None) or "").parts})
 
 
 def compiled_code(value: object, most_levels: float, outer: tuple[object, ...]) -> CompiledCode | None:

@@ -32,7 +32,7 @@ from fastload.system.script import Ending, Script, find, run_script
 _WARM_STEPS = 3
 # A few dozen steps, for a few seconds; at least a few.
 _ENOUGH_STEPS, _ENOUGH_S, _LEAST_STEPS, _GROUPS = 24, 4.0, 4, 9
-# Of loaders before that of an evaluation, so many batches are used.
+# The number of batches taken from each loader before the evaluation's.
 _MOST_BEFORE = 3
 
 

@@ -27,7 +27,7 @@ WARMUP_RATIO = 3
 """A first step that takes more than this many median steps is warm-up: compilation, memory allocation,
 choice of algorithms."""
 
-# At most so many of the first steps are warm-up, and so many of the latest are stored.
+# The most steps that count as warm-up; the number of latest steps that are kept.
 _EARLY_STEPS = 16
 _MOST_STORED = 4096
 

@@ -96,7 +96,7 @@ class SyncWatch:
         return self._exposed_s, self._total_s
 
     def is_end(self, batches: int, is_late: bool) -> bool:
-        """Return whether this rank ends after so many batches; `is_late` if it would end by itself.
+        """Return True if this rank must stop after this batch; `is_late`: its own time is up.
 
         A rank that ended before the others would leave them waiting for its gradients. So rank 0 names the
         synchronisation after which all end (if none is timed, the batch); no other rank can be more than one

@@ -69,8 +69,7 @@ class Watcher:
         self._by_loader = weakref.WeakKeyDictionary[object, LoaderRecord]()
         self.records: list[LoaderRecord] = []
         self._current: LoaderRecord | None = None
-        # The two latest batches. A script frees a batch when it has the next one, and so within a step,
-        # although the time for that depends on the loader.
+        # The two latest batches, kept so that freeing one, which is the loader's cost, is not in a step.
         self._batches: deque[object] = deque(maxlen=2)
         self._made_at = time.perf_counter()
         self._begun_at = math.inf  # when the first step ended, which may have compiled the model

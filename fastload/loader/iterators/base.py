@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch.utils.data import IterDataPipe, TensorDataset, default_collate, default_convert
 
-from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, implements
+from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, implements, is_stateful
 from fastload.datasets.batch import HostMemory
 from fastload.loader import torch_private
 from fastload.loader.arguments import LoaderView, WorkerOptions
 from fastload.loader.clock import STAT_COUNT, StatsRecorder, StepClock, count_samples, load_times
 from fastload.loader.device import moved_to
 from fastload.loader.iterators.order import BatchOrder
-from fastload.loader.resume.dataset_states import StatefulIterable, WorkerCopy, is_stateful
+from fastload.loader.resume.dataset_states import StatefulIterable, WorkerCopy
 from fastload.loader.resume.drawing import (
     WORKERS,
     derived_seed,

@@ -11,19 +11,14 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from fastload.contracts import Stateful
+from fastload.contracts import Stateful, is_stateful
 from fastload.errors import OptionError
 from fastload.loader.resume.drawing import State, are_equal
 from fastload.loader.torch_private import EndOfWorker, pin_memory
-
-
-def is_stateful(part: object) -> TypeGuard[Stateful]:
-    """Return True if a part of the loader can be saved and restored."""
-    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
 def state_of(part: Stateful) -> object:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fastload.contracts import is_stateful
 from fastload.loader.arguments import LoaderView
 from fastload.loader.sharded_sampler import ShardedSampler
 from fastload.loader.sharding import torch_ranks
@@ -160,7 +161,7 @@ def _sampler_states(view: LoaderView) -> State:
             seen.add(id(generator))
             state["generator"] = generator.get_state()
         if owner is not view:
-            if hasattr(owner, "state_dict") and hasattr(owner, "load_state_dict"):
+            if is_stateful(owner):
                 # A copy, because some samplers return a dict that they keep changing.
                 state["state"] = copy.deepcopy(owner.state_dict())
             if hasattr(owner, "set_epoch") and isinstance(getattr(owner, "epoch", None), int):

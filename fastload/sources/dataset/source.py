@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastload.contracts import ReadsFiles, SourceRecord
+from fastload.contracts import ReadsFiles, SourceRecord, implements
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources.dataset.nested import (
@@ -129,8 +129,9 @@ def files_behind(dataset: Any) -> FileSource | None:
     dataset. Return None if the dataset does more: if it has transforms, another loader, or another
     `__getitem__`.
     """
-    if isinstance(dataset, ReadsFiles):
-        return dataset.files_read()
+    if implements(dataset, ReadsFiles.files_read):
+        reading: ReadsFiles[FileSource | None] = dataset
+        return reading.files_read()
     if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
         parent = files_behind(dataset.dataset)
         if parent is None:

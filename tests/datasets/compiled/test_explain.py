@@ -91,9 +91,21 @@ def test_code_of_the_users_is_left_where_other_threads_run(folder, another_threa
     assert note not in fastload.explain(folder())
 
 
-def test_code_of_the_users_is_active_without_other_threads(folder):
+def test_code_of_the_users_is_active_without_threads_that_may_run_it(folder):
+    class Monitor(threading.Thread):
+        __module__ = "torch"  # of an installed package, as that of a progress bar
+
     assert threading.active_count() == 1
-    assert DataLoader(Reading(folder(None)), num_workers=0).plan.compiled.value
+    dataset, end = Reading(folder(None)), threading.Event()
+    assert DataLoader(dataset, num_workers=0).plan.compiled.value
+    monitor = Monitor(target=None)
+    monitor.run = end.wait
+    monitor.start()
+    try:
+        assert DataLoader(dataset, num_workers=0).plan.compiled.value
+    finally:
+        end.set()
+        monitor.join()
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
