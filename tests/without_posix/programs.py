@@ -31,19 +31,18 @@ class Photos(torch.utils.data.Dataset):
 
 
 def pack(folder: Path) -> None:
-    """Pack, verify, replace, unpack, in both containers, by worker processes; pack and merge parts."""
+    """Pack by worker processes in both containers, replace, verify and unpack; pack a part and merge it."""
     photos = class_folders(folder / "photos", 24, size=(40, 50))
+    fastload.pack(photos, folder / "hdf5.fl", encode="jpeg", workers=2)
+    fastload.pack(photos, folder / "lmdb.fl", format="lmdb", encode="jpeg", workers=1)
     for container in ("hdf5", "lmdb"):
-        dest = folder / f"{container}.fl"
-        for overwrite in (False, True):
-            fastload.pack(photos, dest, format=container, encode="jpeg", workers=2, overwrite=overwrite)
-        assert not fastload.verify(dest, workers=2).damages
-        assert fastload.unpack(dest, folder / container).files == 24
-    for part in ((1, 2), (2, 2)):
-        fastload.pack(photos, folder / "parts.fl", encode="keep", shard_size=20_000, part=part, workers=1)
-    fastload.merge(folder / "parts.fl")
-    fastload.pack(photos, folder / "whole.fl", encode="keep", shard_size=20_000, workers=2)
-    assert tree(folder / "parts.fl") == tree(folder / "whole.fl")
+        assert not fastload.verify(folder / f"{container}.fl", workers=1).damages
+        assert fastload.unpack(folder / f"{container}.fl", folder / container).files == 24
+    fastload.pack(photos, folder / "part.fl", encode="jpeg", part=(1, 1), workers=1)
+    fastload.merge(folder / "part.fl")
+    assert tree(folder / "part.fl") == tree(folder / "hdf5.fl")
+    fastload.pack(photos, folder / "lmdb.fl", encode="jpeg", workers=1, overwrite=True)
+    assert tree(folder / "lmdb.fl") == tree(folder / "hdf5.fl")
     (folder / "none").mkdir()
     with contextlib.suppress(fastload.SourceError):
         fastload.pack(folder / "none", folder / "none.fl")
@@ -54,7 +53,7 @@ def load(folder: Path) -> None:
     """Load in spawned workers what torch loads, from own and packed datasets, and resume."""
     dataset = Photos(class_folders(folder / "photos", 24, size=(40, 50)))
     batches = [
-        list(kind(dataset, 8, num_workers=2)) for kind in (torch.utils.data.DataLoader, fastload.DataLoader)
+        list(kind(dataset, 8, num_workers=1)) for kind in (torch.utils.data.DataLoader, fastload.DataLoader)
     ]
     for (pixels, names), (same_pixels, same_names) in zip(*batches, strict=True):
         assert torch.equal(pixels, same_pixels)
@@ -66,7 +65,7 @@ def load(folder: Path) -> None:
         fastload.FolderDataset(folder / "photos", transform=transform),
     ):
         epochs = []
-        for workers in (0, 2):
+        for workers in (0, 1):
             torch.manual_seed(1)
             epochs.append(
                 [image for image, _ in fastload.DataLoader(packed, 8, shuffle=True, num_workers=workers)]
@@ -88,7 +87,7 @@ def fetch(folder: Path) -> None:
         dataset = fastload.PackedDataset(
             url, transform=T.Resize((16, 16)), cache=fastload.Cache("disk", folder=folder / "copies")
         )
-        for workers in (0, 2):
+        for workers in (0, 1):
             assert len(list(fastload.DataLoader(dataset, 8, num_workers=workers))) == 3
         assert main(["verify", url]) == 0
         assert main(["unpack", url, str(folder / "out")]) == 0
@@ -112,10 +111,9 @@ if __name__ == "__main__":
 
 
 def diagnose(folder: Path) -> None:
-    """Examine a folder and a script with spawned workers, and run the script with fastload's loader."""
+    """Examine a script with spawned workers, and run it with fastload's loader."""
     photos = class_folders(folder / "photos", 24, size=(40, 50))
     (folder / "train.py").write_text(SCRIPT)
-    assert main(["doctor", "--quiet", str(photos)]) == 0
     for command in (["doctor", "--quiet"], ["run"]):
         done = run("-m", "fastload", *command, folder / "train.py", photos)
         assert "train.py" in done.stdout + done.stderr
