@@ -37,7 +37,7 @@ class TriedChange:
     name: str
     can_help: Callable[[Judgement], bool]
     trials: Callable[[Trials, Judgement], Iterable[TrialResult]]
-    fixes: Callable[[Judgement], Iterator[Fix]]
+    fixes: Callable[[Judgement], Iterator[Fix]] = lambda _: iter(())
     is_last: bool = False
 
 
