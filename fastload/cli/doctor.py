@@ -112,8 +112,8 @@ def _parse_rest(path: str, options: argparse.Namespace) -> None:
     _, rest = parser.parse_known_args(options.arguments, options)
     if rest:
         raise OptionError(f"only a script takes arguments, got {' '.join(rest)} after {path}")
-    if options.steps or options.seconds:
-        raise OptionError(f"--steps and --seconds are for scripts, and {path} is not one")
+    if options.steps or options.seconds or options.whole or options.step:
+        raise OptionError(f"--steps, --seconds, --whole and --step are for scripts, and {path} is not one")
 
 
 def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, Ending, int]:

@@ -92,6 +92,25 @@ def test_a_change_reaches_the_script(runs, change):
     assert trial.samples == (8 if change[0] == "batch" else 4)
 
 
+AHEAD = """
+def ahead(loader):
+    batches = iter(loader)
+    batch = next(batches)
+    for following in batches:
+        yield batch
+        batch = following
+
+def main():
+"""
+
+
+def test_a_model_that_is_called_after_the_second_batch_is_changed(runs):
+    script = SCRIPT.replace("def main():", AHEAD.strip("\n"))
+    script = script.replace("DataLoader(data, batch_size=4)", "ahead(DataLoader(data, 4))")
+    probe = "assert model[0].weight.is_contiguous(memory_format=torch.channels_last)"
+    assert trial_of(runs(probe, script=script), ("channels_last", "")).failure == ""
+
+
 def test_a_statement_runs_in_every_tenth_step(runs):
     made = runs(seconds=0.5, script=SCRIPT.replace("0.002", "0.02"))
     thinned = trial_of(made, ("less often", f"{made.words[0]}:{SLEEP}"))

@@ -157,6 +157,7 @@ def test_own_lines_are_thinned_but_averages_are_replaced():
         Sampled("script", "train.py:2 p.mul_(0.9)", 3.0, "/train.py:2"),
         Sampled("work", "train.py:3 print(loss)", 1.0, "/train.py:3"),
         Sampled("script", "train.py:4 x = 1", 0.1, "/train.py:4"),
+        Sampled("script", "train.py:5 fit() → trainer.py:9 run", 2.0, "/lib/site-packages/trainer.py:9"),
     )
     measured = trained(step=lines, facts=replace(FACTS, averages=("/train.py:2",)))
     assert values("less often", measured) == ["/train.py:3"]

@@ -156,7 +156,7 @@ def _evidence_of(judged: Judgement) -> Iterator[str]:
             yield "That is less than half of the available memory: only the first epoch reads from the disk."
     for trial in measured.step_trials[:1]:
         if trial.flops and not trial.failure:
-            share = trial.flops / trial.step_s / trial.peak_flops_per_s
+            share = min(1.0, trial.flops / trial.step_s / trial.peak_flops_per_s)
             work = f"A step computes {trial.flops / 1e9:.3g} GFLOP, at {share:.0%} of the rate of a large"
             yield f"{work} matrix product: far below 100%, memory, Python or small operations take the time."
     if measured.gpu_share:

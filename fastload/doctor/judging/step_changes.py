@@ -37,7 +37,7 @@ class TriedChange:
     name: str
     can_help: Callable[[Judgement], bool]
     trials: Callable[[Trials, Judgement], Iterable[TrialResult]]
-    fixes: Callable[[Judgement], Iterator[Fix]]
+    fixes: Callable[[Judgement], Iterator[Fix]] = lambda _: iter(())
     is_last: bool = False
 
 
@@ -76,13 +76,13 @@ def _thread_numbers(judged: Judgement) -> Sequence[str]:
 
 
 def lines_of_script(judged: Judgement) -> dict[str, float]:
-    """Return the seconds of the script's own lines that take much of the step, except averages."""
+    """Return the seconds of the user's own lines that take much of the step, except averages."""
     measured, seconds = judged.measured, dict[str, float]()
     for one in measured.training:
-        if one.category in SCRIPTS and one.source and one.source not in measured.facts.averages:
+        is_users = one.source and "-packages/" not in one.source  # of site or dist
+        if one.category in SCRIPTS and is_users and one.source not in measured.facts.averages:
             seconds[one.source] = seconds.get(one.source, 0.0) + one.seconds
-    least_s = LEAST_SHARE * sum(judged.step.values())
-    found = sorted(seconds, key=lambda source: -seconds[source])
+    least_s, found = LEAST_SHARE * sum(judged.step.values()), sorted(seconds, key=lambda each: -seconds[each])
     return {source: seconds[source] for source in found if seconds[source] > least_s}
 
 

@@ -152,10 +152,6 @@ def _listed(numbers: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}"
 
 
-def _nothing(_: Judgement) -> Iterator[Fix]:
-    yield from ()
-
-
 def _runs_again(judged: Judgement) -> bool:
     return is_step_tried(judged) and bool(_plain(judged))
 
@@ -174,7 +170,7 @@ def _tried(change: StepChange) -> TriedChange:
                     return
                 fastest = trial.samples_per_s
 
-    return TriedChange(change.kind, _runs_again, trials, _nothing, is_last=True)
+    return TriedChange(change.kind, _runs_again, trials, is_last=True)
 
 
 def _together(trials: Trials, judged: Judgement) -> Iterator[TrialResult]:
@@ -184,7 +180,7 @@ def _together(trials: Trials, judged: Judgement) -> Iterator[TrialResult]:
 
 
 def _as_it_is(name: str, can_help: Callable[[Judgement], bool]) -> TriedChange:
-    return TriedChange(name, can_help, lambda trials, _: trials.run_again(PLAIN), _nothing, is_last=True)
+    return TriedChange(name, can_help, lambda trials, _: trials.run_again(PLAIN), is_last=True)
 
 
 STEP_CHANGES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -59,15 +60,14 @@ class ChangedRun:
         lines = self.statements.get(script.code.co_filename)
         return replace(script, code=code_of(script.code.co_filename, lines)) if lines else script
 
-    def finish_first_batch(self) -> None:
-        """Make the changes that come after the first batch; later modules are no longer noticed.
-
-        A compiler would otherwise trace what notices them.
-        """
-        self._ending.close()
-        for module in self.modules:
-            for change in self.after_first_batch:
+    def finish_first_batch(self) -> bool:
+        """Make the changes that come after the first batch, once a model has been called, or return False."""
+        # A framework may fetch the next batch before the first step.
+        if has_begun := any(next(module.parameters(), None) is not None for module in self.modules):
+            self._ending.close()  # a compiler would trace what notices modules
+            for module, change in itertools.product(self.modules, self.after_first_batch):
                 change(module)
+        return has_begun
 
     def _called(self) -> Callable[..., Any]:
         original: Callable[..., Any] = torch.nn.Module.__call__

@@ -63,9 +63,7 @@ class TrialWatcher(Watcher):
         return noting
 
     def _stop_if_enough(self) -> None:
-        if self.batches and not self._has_begun:
-            self._has_begun = True
-            self._run.finish_first_batch()
+        self._has_begun = self._has_begun or self._run.finish_first_batch()
         record, target = self._current, self.target()
         if record is not target:
             if self._job.is_evaluation and record is not None and record.batches >= _MOST_BEFORE:

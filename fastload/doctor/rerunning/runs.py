@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import psutil
 
 from fastload.doctor.findings import StepTrial
 from fastload.system.units import format_duration
@@ -79,8 +80,10 @@ class ScriptRuns:
             except subprocess.TimeoutExpired:
                 pass
             finally:
-                with contextlib.suppress(OSError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(psutil.Error):  # it has ended
+                    for each in psutil.Process(process.pid).children(recursive=True):
+                        each.kill()
+                process.kill()
                 process.wait()
         result = self.folder / "trial"
         return pickle.loads(result.read_bytes()) if result.exists() else StepTrial("", failure=failure)

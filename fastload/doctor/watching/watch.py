@@ -31,7 +31,7 @@ from fastload.doctor.watching.sync import SyncWatch
 from fastload.doctor.watching.torch_calls import BaseIterator, end_workers, worker_module
 from fastload.doctor.watching.workers import StackSampler, WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
-from fastload.loader.iterators.base import EpochIterator
+from fastload.loader.iterators.base import EpochIterator, SingleProcessIterator
 from fastload.system.patching import patched
 
 # `seconds` does not end a training run before this many batches: fewer cannot be told from warm-up.
@@ -88,6 +88,7 @@ class Watcher:
         """Watch the loaders that are used in the block, and end their workers after it."""
         kinds: tuple[tuple[type, str, Callable[..., object]], ...] = (
             (BaseIterator, "__next__", self._next),
+            (SingleProcessIterator, "__next__", self._next),
             (DataLoader, "__iter__", self._start),
             # A subclass may call this directly rather than `__iter__`.
             (DataLoader, "_get_iterator", self._start),
@@ -164,7 +165,8 @@ class Watcher:
 
     def _next(self, iterator: object, original: Callable[[object], object]) -> object:
         record = self._by_iterator.get(iterator)
-        if record is None or not self._is_watched():
+        # In phase "waiting", fastload's iterator calls torch's.
+        if record is None or record.phase == "waiting" or not self._is_watched():
             return original(iterator)
         self._current = record
         record.close_step()
