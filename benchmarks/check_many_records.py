@@ -7,9 +7,8 @@ records matters. Each step runs in a new process; packing and verifying start tw
 simulated: all shards are copies of one, with numbers in place of its identity, and read without verification.
 
 Reading it. Times are CPU times, those of other processes included, per record where the step touches all of
-them. "Memory" is by how much the step's own process grew at most, without the pages of mapped files, which
-the kernel can drop; a process for verifying grows by as much. "First batch": a shuffled epoch begins, and
-256 records are read.
+them. "Memory" is by how much the step's main process grew at most, without the pages of mapped files, which
+the kernel can drop. "First batch": a shuffled epoch begins, and 256 records are read.
 """
 
 from __future__ import annotations
