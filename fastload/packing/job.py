@@ -12,6 +12,7 @@ from functools import partial
 
 from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError, SourceError
+from fastload.images.blosc import find_blosc
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2, require_opencv
@@ -38,6 +39,7 @@ from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, open_source
 from fastload.sources.account import without_skipped
 from fastload.sources.files import digest_of, safe_key
+from fastload.sources.pixel_type import first_pixel_type
 from fastload.sources.protocol import Source
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
@@ -59,6 +61,7 @@ def pack(
     shorter_side: int | None = None,
     size: tuple[int, int] | int | None = None,
     space: int | str | None = None,
+    convert: str | None = None,
     fields: Sequence[Field] | None = None,
     columns: Mapping[str, ColumnKind] | None = None,
     layout: str | None = None,
@@ -92,6 +95,8 @@ def pack(
         shorter_side: Shrink images whose shorter side is larger, to this many pixels.
         size: Resize every image to exactly (height, width), or to a square.
         space: The space that `auto` may fill, in bytes or as `20GB`; None for 4 times the source's size.
+        convert: The dtype to which images are converted, by torchvision's rules for `ToDtype(scale=True)`; by
+            default, all must have that of the first one.
         fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
             `int`, `float`, `label` for labels, or `path` for names of images.
@@ -125,6 +130,7 @@ def pack(
         on_error=on_error,
         limit=limit_of(max_side, shorter_side, size),
         space_bytes=None if space is None else parse_size(space),
+        convert=convert,
     )
     if workers is not None and not (isinstance(workers, int) and workers >= 1):
         raise OptionError(f"workers must be a whole number, at least 1, got {workers!r}")
@@ -225,14 +231,16 @@ class _PackJob:
         if not self._have_images():
             return None, ""
         name, reason = options.encode, ""
+        pixel_type = first_pixel_type(self.sources.values(), options.convert)
         if name == "auto":
             name, reason = choose_encoding(
-                estimate_stats(self.sources.values(), options.limit),
+                replace(estimate_stats(self.sources.values(), options.limit), pixel_type=pixel_type),
                 is_resized=options.limit is not None,
                 has_jpegtran=find_jpegtran() is not None,
+                has_blosc=find_blosc() is not None,
                 space_bytes=options.space_bytes,
             )
-        encoding = encoding_named(name, options.quality)
+        encoding = encoding_named(name, options.quality, pixel_type)
         encoding.require_tools()
         return encoding, reason
 
@@ -249,14 +257,16 @@ class _PackJob:
                 f"{', '.join(with_images)} but not in {', '.join(others)}: pack the splits one by one"
             )
         options = self.options
-        if options.encode != "auto" or options.limit is not None or options.space_bytes is not None:
+        said = options.limit, options.space_bytes, options.convert
+        if options.encode != "auto" or any(each is not None for each in said):
             raise OptionError(
-                f"{name}: has no images, to which encode, space and sizes apply: leave these options out"
+                f"{name}: has no images, to which encode, space, convert and sizes apply: leave these "
+                "options out"
             )
         return False
 
     def _recipe(self, split: str, source: Source, encoding: Encoding | None) -> Recipe:
-        image = () if encoding is None else (Field("image", "image", encoding=encoding.name),)
+        image = () if encoding is None else (Field.image("image", encoding.name, encoding.pixel_type),)
         return Recipe(source, (*image, *source.fields), encoding, self.options, split)
 
     def _manifest(self, recipe: Recipe) -> Manifest:
@@ -267,6 +277,8 @@ class _PackJob:
             further["encoding"] = {"name": recipe.encoding.name, **recipe.encoding.parameters()}
         if source.details or source.is_upright:
             further["details"] = dict(source.details) | ({"is_upright": True} if source.is_upright else {})
+        if options.convert is not None:
+            further["convert"] = options.convert
         made = {
             "fastload": __version__,
             "opencv": cv2.__version__,

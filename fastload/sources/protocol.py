@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastload.images.arrays import Pixels
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources.files import FileList
@@ -29,8 +30,8 @@ class SourceRecord:
     """One record, read from its source."""
 
     key: str  # a relative path with `/` between its parts, or a number
-    # A file, or pixels: RGB (height, width, 3) or grey (height, width); None if the source has no images.
-    image: bytes | npt.NDArray[np.uint8] | None
+    # A file, or pixels: (height, width, channels) or grey (height, width); None if the source has no images.
+    image: bytes | Pixels | None
     values: dict[str, object]  # by field; b"" for a further image that the record lacks
     notes: tuple[str, ...] = ()  # corrections, one sentence each
 

@@ -71,11 +71,12 @@ class Drawn(NamedTuple):
 class Pipeline:
     """A dataset's transform (a Compose, one of fastload's transforms, or any callable), split into parts.
 
-    `scenes` are the transforms of scenes at the beginning, which are done before all others; `dtype` is that
-    of pixels before the tail. If any step is a callable of another library, it is foreign.
+    It is made for images of a dtype, by its name. `scenes` are the transforms of scenes at the beginning,
+    which are done before all others; `dtype` is that of pixels before the tail. If any step is a callable of
+    another library, it is foreign.
     """
 
-    def __init__(self, transform: AnyTransform | None) -> None:
+    def __init__(self, transform: AnyTransform | None, dtype: str = "uint8") -> None:
         steps = to_steps(flattened(transform))
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
         scenes: list[SceneTransform] = []
@@ -102,7 +103,7 @@ class Pipeline:
         #: The steps that cannot run on a device.
         self.host_steps = [step for step in (*scenes, *self._before_tail) if not _runs_on_device(step)]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
-        self.dtype = Rescale.of(dtypes, torch.uint8).dtype
+        self.dtype = Rescale.of(dtypes, getattr(torch, dtype)).dtype
 
     @property
     def tail(self) -> Rescale | None:
