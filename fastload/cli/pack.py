@@ -84,6 +84,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"convert images to {', '.join(DTYPES)}, by torchvision's rules for ToDtype(scale=True) "
         "(default: all must have the dtype of the first one)",
     )
+    parser.add_argument(
+        "--bands",
+        type=lambda text: text.split(","),
+        metavar="NAME,NAME",
+        help="channels of images that are files of their own, such as red,nir for a_red.tif and a_nir.tif; "
+        "in a table, columns of paths",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--on",

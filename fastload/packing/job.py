@@ -38,6 +38,7 @@ from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, open_source
 from fastload.sources.account import without_skipped
+from fastload.sources.bands import joined_bands
 from fastload.sources.files import digest_of, safe_key
 from fastload.sources.pixel_type import first_pixel_type
 from fastload.sources.protocol import Source
@@ -62,6 +63,7 @@ def pack(
     size: tuple[int, int] | int | None = None,
     space: int | str | None = None,
     convert: str | None = None,
+    bands: Sequence[str] | None = None,
     fields: Sequence[Field] | None = None,
     columns: Mapping[str, ColumnKind] | None = None,
     layout: str | None = None,
@@ -95,8 +97,9 @@ def pack(
         shorter_side: Shrink images whose shorter side is larger, to this many pixels.
         size: Resize every image to exactly (height, width), or to a square.
         space: The space that `auto` may fill, in bytes or as `20GB`; None for 4 times the source's size.
-        convert: The dtype to which images are converted, by torchvision's rules for `ToDtype(scale=True)`; by
-            default, all must have that of the first one.
+        convert: The dtype to which images are converted (by `ToDtype(scale=True)`); None for the first one's.
+        bands: Channels that are files of their own: the ends of their names, as in ("red", "nir") for
+            `a_red.tif` and `a_nir.tif`, or a table's columns of paths.
         fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
             `int`, `float`, `label` for labels, or `path` for names of images.
@@ -144,6 +147,7 @@ def pack(
         try:
             with executor_context as executor:
                 sources = open_source(source, fields, columns, layout)
+                sources = sources if bands is None else joined_bands(sources, bands)
                 return _PackJob(
                     sources, options, part, executor, workers or usable_cpus(), staging, progress, began
                 ).run()
@@ -230,11 +234,11 @@ class _PackJob:
         options = self.options
         if not self._have_images():
             return None, ""
-        name, reason = options.encode, ""
-        pixel_type = first_pixel_type(self.sources.values(), options.convert)
+        name, reason, sources = options.encode, "", self.sources.values()
+        pixel_type = first_pixel_type(sources, options.convert)
         if name == "auto":
             name, reason = choose_encoding(
-                replace(estimate_stats(self.sources.values(), options.limit), pixel_type=pixel_type),
+                replace(estimate_stats(sources, options.limit), pixel_type=pixel_type),
                 is_resized=options.limit is not None,
                 has_jpegtran=find_jpegtran() is not None,
                 has_blosc=find_blosc() is not None,
@@ -257,8 +261,7 @@ class _PackJob:
                 f"{', '.join(with_images)} but not in {', '.join(others)}: pack the splits one by one"
             )
         options = self.options
-        said = options.limit, options.space_bytes, options.convert
-        if options.encode != "auto" or any(each is not None for each in said):
+        if options.encode != "auto" or {options.limit, options.space_bytes, options.convert} != {None}:
             raise OptionError(
                 f"{name}: has no images, to which encode, space, convert and sizes apply: leave these "
                 "options out"

@@ -25,6 +25,8 @@ from fastload.transforms.transform import Annotations, ColourTransform, Paramete
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
+_SINGLE_BYTES = 4
+
 _INTEGERS = (torch.uint8, torch.uint16, torch.int16)
 
 # torchvision's: 1.0 becomes the highest level, and each level has nearly the same share of 0…1.
@@ -75,7 +77,7 @@ class Rescale(NamedTuple):
         self._require_channels(images.shape[3])
         images = np.require(images, requirements=("C", "W"))
         source, last = torch.from_numpy(images), out.permute(0, 2, 3, 1)
-        if not self.dtype.is_floating_point:
+        if not self.dtype.is_floating_point or self._is_too_coarse_for(source.dtype):
             out.copy_(self.on(source.permute(0, 3, 1, 2)))
         elif last.is_contiguous():
             self._into_rows(source, last)
@@ -115,10 +117,14 @@ class Rescale(NamedTuple):
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
         self._require_channels(images.shape[1])
-        if self.rounds:
+        if self.rounds or self._is_too_coarse_for(images.dtype):
             return self._replace(dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
         return _scale(out, _coefficients(self, out.device, 2, 1))
+
+    def _is_too_coarse_for(self, given: torch.dtype) -> bool:
+        """Return True if numbers of a dtype must be rescaled in single precision: half cannot hold them."""
+        return self.dtype.itemsize < _SINGLE_BYTES and given in (torch.uint16, torch.int16)
 
     @property
     def rounds(self) -> bool:
