@@ -165,9 +165,7 @@ def test_mixtures(dtype, channels, mix):
     ids=str,
 )  # fmt: skip
 def test_what_has_no_meaning_is_one_sentence(transform, channels):
-    with pytest.raises(
-        OptionError, match=r"(takes uint8 pixels|must have neither saturation nor hue)"
-    ) as raised:
+    with pytest.raises(OptionError, match="takes uint8 pixels, got uint16: put it before") as raised:
         transform(tensor_of("uint16", channels))
     assert str(raised.value).count("\n") == 0
 

@@ -63,10 +63,10 @@ def to_image(image: object) -> bytes | Pixels:
     if not is_tensor and not isinstance(image, np.ndarray):
         raise _unfit("an image", "be a PIL image, an array or tensor, or a file's bytes", image)
     pixels = _to_array("an image", image)
-    if is_tensor and pixels.dtype.kind == "f":
+    if pixels.dtype.kind == "f" and (is_tensor or pixels.dtype == np.float64):
         step = "drop ToTensor and Normalize from its transform; pixels become float when they are loaded; "
-        step += f"if the source has floats, pass an array (h, w, channels); {IF_NO_IMAGE}"
-        raise _unfit("an image", "be of integers", image, step)
+        step += f"if the source has floats, pass an array of float32 (h, w, channels); {IF_NO_IMAGE}"
+        raise _unfit("an image", "be of integers, or an array of float16 or float32", image, step)
     if is_tensor and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
     if pixels.ndim == 3 and pixels.shape[2] == 1:

@@ -29,7 +29,6 @@ class ColorJitter(ColourTransform):
     """
 
     width = 8
-    takes_any_dtype = True
 
     def __init__(
         self,
@@ -51,15 +50,19 @@ class ColorJitter(ColourTransform):
         low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges]).T
         return np.concatenate((order, between(numbers[:, 4:], low, high)), axis=1)
 
+    @property
+    def takes_any_dtype(self) -> bool:  # type: ignore[override]
+        return self.saturation is None and self.hue is None
+
     def require_dtype(self, dtype: DType) -> None:
-        if dtype != np.uint8 and (self.saturation, self.hue) != (None, None):
+        if dtype != np.uint8 and not self.takes_any_dtype:
             raise OptionError(
-                f"ColorJitter must have neither saturation nor hue for images of {dtype}: leave them out, or "
-                "put ToDtype(torch.uint8, scale=True) before it"
+                f"ColorJitter takes uint8 pixels, got {dtype}: put it before ToTensor, ToDtype and Normalize, or "
+                "leave out saturation and hue, which only pictures of 8 bits have here"
             )
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        if (self.saturation, self.hue) != (None, None):
+        if not self.takes_any_dtype:
             adjusting.require_channels(image)
         for number in map(int, parameters[:4]):
             if self._ranges[number] is not None:
