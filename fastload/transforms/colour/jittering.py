@@ -57,8 +57,8 @@ class ColorJitter(ColourTransform):
     def require_dtype(self, dtype: DType) -> None:
         if dtype != np.uint8 and not self.takes_any_dtype:
             raise OptionError(
-                f"ColorJitter takes uint8 pixels, got {dtype}: put it before ToTensor, ToDtype and Normalize, or "
-                "leave out saturation and hue, which only pictures of 8 bits have here"
+                f"ColorJitter takes uint8 pixels, got {dtype}: put it before ToTensor, ToDtype and "
+                "Normalize, or leave out saturation and hue, which only pictures of 8 bits have here"
             )
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
