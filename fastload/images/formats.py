@@ -71,6 +71,8 @@ def format_of(head: bytes, suffix: str = "") -> str | None:
     `head` is the file's first `HEAD_BYTES` bytes; without a suffix, such as `.nef`, camera raws cannot be
     distinguished from TIFFs.
     """
+    if head[128:132] == b"DICM":  # after a preamble, which may be that of a TIFF (PS3.10, section 7.1)
+        return "DICOM"
     found = next((name for name, starts in _SIGNATURES.items() if head.startswith(starts)), None)
     if found == "TIFF" and suffix.lower() in _RAW_SUFFIXES:
         return _RAW
@@ -84,8 +86,6 @@ def format_of(head: bytes, suffix: str = "") -> str | None:
         return "BMP"
     if _PNM.match(head):
         return "PNM"
-    if head[128:132] == b"DICM":
-        return "DICOM"
     if head.startswith(_ZIP) and head[_ZIP_NAME:][: int.from_bytes(head[26:28], "little")].endswith(_NPY):
         return "NumPy archive"
     return "SVG" if head.lstrip().startswith(b"<") and b"<svg" in head else None

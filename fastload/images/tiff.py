@@ -26,6 +26,7 @@ _GEOTIFF_TAGS = {
 
 # By PhotometricInterpretation: grey, RGB, a palette, CMYK, YCbCr, L*a*b*.
 _CHANNELS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}
+_PLANES = 2  # PlanarConfiguration
 _ALPHA = (1, 2)  # ExtraSamples: associated and unassociated
 
 
@@ -67,8 +68,19 @@ def read_tiff(data: StoredBytes, box: tuple[int, int, int, int] | None = None) -
                 f"a TIFF must have the {top + height}x{left + width} pixels of the region, got "
                 f"{page.imagelength}x{page.imagewidth}: it is damaged or has been replaced"
             )
-        out = np.zeros((height, width, page.samplesperpixel), page.dtype.newbyteorder("="))
         bottom, right = top + height, left + width
+        if page.is_final:  # one run of pixels that need no decoding
+            begin, size = page.dataoffsets[0], page.nbytes
+            if begin + size > len(data):
+                raise _cut_off(data)
+            flat = np.frombuffer(data, np.uint8)[begin : begin + size]
+            pixels = flat.view(page.dtype.newbyteorder(page.parent.byteorder)).reshape(page.shape)
+            if pixels.ndim == 2:
+                pixels = pixels[:, :, None]
+            elif page.planarconfig == _PLANES:
+                pixels = np.moveaxis(pixels, 0, 2)
+            return np.ascontiguousarray(pixels[top:bottom, left:right], page.dtype.newbyteorder("="))
+        out = np.zeros((height, width, page.samplesperpixel), page.dtype.newbyteorder("="))
         for number, (row, column, length, breadth) in enumerate(_segments(page)):
             if row >= bottom or row + length <= top or column >= right or column + breadth <= left:
                 continue
@@ -76,10 +88,7 @@ def read_tiff(data: StoredBytes, box: tuple[int, int, int, int] | None = None) -
             if not size:
                 continue  # a sparse file's missing tile is 0
             if offset + size > len(data):
-                raise DecodeError(
-                    f"a TIFF must have all of its {len(page.dataoffsets):,} tiles or strips, got the end of "
-                    f"its {len(data):,} bytes before one: the file is truncated"
-                )
+                raise _cut_off(data)
             segment, place, _ = page.decode(bytes(data[offset : offset + size]), number)
             if segment is None:
                 continue
@@ -92,6 +101,13 @@ def read_tiff(data: StoredBytes, box: tuple[int, int, int, int] | None = None) -
         return out
 
 
+def _cut_off(data: StoredBytes) -> DecodeError:
+    return DecodeError(
+        f"a TIFF must have all of its tiles or strips, got the end of its {len(data):,} bytes before one: "
+        "the file is truncated"
+    )
+
+
 def geotiff_tags(data: StoredBytes) -> dict[str, object]:
     """Return the tags that place a TIFF on the earth, by their names in JSON's types; {} without any."""
     with _page(data) as page:
@@ -101,7 +117,7 @@ def geotiff_tags(data: StoredBytes) -> dict[str, object]:
 
 def _segments(page: Any) -> Iterator[tuple[int, int, int, int]]:
     """Yield top, left, height and width of each tile or strip, in the order of their numbers."""
-    planes = page.samplesperpixel if page.planarconfig == 2 else 1
+    planes = page.samplesperpixel if page.planarconfig == _PLANES else 1
     if page.is_tiled:
         length, breadth = page.tilelength, page.tilewidth
     else:

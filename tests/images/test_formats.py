@@ -55,4 +55,5 @@ def test_arrays_are_recognised_by_their_first_bytes():
     np.savez(file, np.zeros((2, 2)))
     assert format_of(file.getvalue()[:HEAD_BYTES]) == "NumPy archive"
     assert format_of(b"\x93NUMPY\x01\x00") == "NumPy"
+    assert format_of(b"II*\0".ljust(128, b"\0") + b"DICM") == "DICOM"
     assert format_of(b"PK\x03\x04" + bytes(40)) is None
