@@ -67,10 +67,13 @@ class Cluster:
         hops = 2 * (self.ranks - 1)
         return hops * (self.hop_s + self.gradient_bytes / self.ranks / self.node_bytes_per_s)
 
+    def whole_step_s(self) -> float:
+        """Return the mean time of a step, with what its gradients take beyond it."""
+        return self.step_s + max(0.0, self.all_reduce_s() - self.overlap_s)
+
     def needed_bytes_per_s(self) -> float:
         """Return the speed of the remote at which a batch's download takes as long as a mean step."""
-        step_s = self.step_s + max(0.0, self.all_reduce_s() - self.overlap_s)
-        return self.ranks * self.batch_bytes * (1 - self.cached) / step_s
+        return self.ranks * self.batch_bytes * (1 - self.cached) / self.whole_step_s()
 
     def step_times(self, rank: int, seed: int = 0) -> NDArray[np.float64]:
         """Return the times of a rank's steps, (steps,)."""

@@ -1,4 +1,4 @@
-"""Chart and summary table of the README, from the results of bench_load.py and bench_transport.py."""
+"""Chart and summary table of the README, from the results of several benchmarks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BARS = (
     ("torch DataLoader + torchvision/PIL", "torch DataLoader + PIL, files"),
     ("DALI, regions decoded", "DALI (CPU), files"),
     ("FFCV, JPEG quality 90", "FFCV, JPEG quality 90"),
-    ("fastload, FolderDataset", "fastload, the same files"),
+    ("fastload, ImageFolder compiled", "fastload, the import alone, files"),
     ("fastload, tiled", "fastload, lossless tiles"),
     ("fastload, jpeg", "fastload, JPEG quality 90"),
 )
@@ -34,14 +34,17 @@ WIDTH, LINE, FONT = 360, 20, "-apple-system, BlinkMacSystemFont, Segoe UI, Helve
 _ROW, _BAR, _NUMBER = 48, 18, 56
 
 _TORCH, _FFCV = "torch DataLoader + torchvision/PIL", "FFCV"
+_COMPILED, _IMPORT = "fastload, ImageFolder compiled", "fastload, the import alone"
+_TORCH_CIFAR = "torch DataLoader, CIFAR10"
 _FLOATS = "256 × 3×224×224 float32"
 # (data, benchmark, table, fastload's row, the other row, the other's name)
 _SUMMARY = (
-    ("photos, from files", "load", "Photos", "fastload, FolderDataset", _TORCH, "torch + PIL"),
-    ("photos, lossless tiles", "load", "Photos", "fastload, tiled", _TORCH, "torch + PIL"),
-    ("photos, JPEG quality 90", "load", "Photos", "fastload, jpeg", "FFCV, JPEG quality 90", _FFCV),
+    ("ImageFolder of photos, the import alone", "load", "Photos", _COMPILED, _TORCH, "torch"),
+    ("CIFAR10, the import alone", "compile", "Thumbnails, batches of 128", _IMPORT, _TORCH_CIFAR, "torch"),
+    ("photos packed as lossless tiles", "load", "Photos", "fastload, tiled", _TORCH, "torch, from files"),
+    ("photos packed as JPEG quality 90", "load", "Photos", "fastload, jpeg", "FFCV, JPEG quality 90", _FFCV),
     (
-        "photos, raw, at most 400 pixels",
+        "photos packed as pixels, at most 400 a side",
         "load",
         "Photos",
         "fastload, raw, at most 400 pixels",
@@ -49,7 +52,7 @@ _SUMMARY = (
         _FFCV,
     ),
     (
-        "thumbnails of 32 × 32, fastload without workers",
+        "packed thumbnails of 32 × 32, fastload without workers",
         "load",
         "Thumbnails, uint8",
         "fastload, no workers",
@@ -57,7 +60,7 @@ _SUMMARY = (
         _FFCV,
     ),
     (
-        f"any dataset: batches of {_FLOATS}, transport only",
+        f"any dataset's batches of {_FLOATS}: transport from workers",
         "transport",
         _FLOATS,
         "fastload.DataLoader",
@@ -70,15 +73,17 @@ SUMMARIZED = tuple(dict.fromkeys(benchmark for _, benchmark, *_ in _SUMMARY))
 
 def summary(results: Results) -> str:
     """Return the table of the README: medians, and the ratios of single runs."""
-    lines = ["| samples/s | fastload | | compared with | ratio (single runs) |", "|---|--:|--:|---|--:|"]
+    lines = [
+        "| what is loaded | fastload, samples/s | compared with | its samples/s | ratio | of single runs |",
+        "|---|--:|---|--:|--:|--:|",
+    ]
     for name, benchmark, table, fastload_row, other_row, label in _SUMMARY:
         rates = [_rate(results[benchmark], table, row) for row in (fastload_row, other_row)]
         seconds = [_row(results[benchmark], table, row)["seconds"] for row in (fastload_row, other_row)]
         ratios = [theirs / ours for ours, theirs in zip(*seconds, strict=True)]
-        ratio = f"{rates[0] / rates[1]:.1f} × ({min(ratios):.1f}–{max(ratios):.1f})"
-        lines.append(
-            f"| {name} | {format_figure(rates[0])} | {format_figure(rates[1])} | {label} | {ratio} |"
-        )
+        figures = f"{format_figure(rates[0])} | {label} | {format_figure(rates[1])}"
+        ratio = f"{rates[0] / rates[1]:.1f} × | {min(ratios):.1f}–{max(ratios):.1f}"
+        lines.append(f"| {name} | {figures} | {ratio} |")
     return "\n".join(lines) + "\n"
 
 

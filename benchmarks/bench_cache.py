@@ -101,7 +101,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
 def _filled(dataset: FolderDataset, kind: str) -> StoreCache:
     """Return a cache that holds all files, each checked."""
     originals = dataset._originals()
-    cache = open_cache(Cache(kind), originals, lambda: no_cache("measured"))
+    cache, _ = open_cache(Cache(kind), originals, lambda: no_cache("measured"))
     assert isinstance(cache, StoreCache), cache
     everything = np.arange(len(dataset))
     for _ in range(2):

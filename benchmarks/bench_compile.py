@@ -6,9 +6,9 @@ Photos come from `--photos`, a folder of class folders, or are generated with th
 sides have the same number of workers, which are kept between epochs. They take turns: in its turn, a side
 loads one epoch, into a loop that does nothing. Before that, each has loaded one.
 
-The first row is torch's DataLoader. In the others, the import is changed and nothing else; or also a cache on
-the disk is added, which is complete before the turns begin; or the same photos, packed with `--encode tiled`,
-take the place of the folder.
+The first row is torch's DataLoader. In the others, the import is changed and nothing else, without and with
+the optional TurboJPEG; or also a cache on the disk is added, which is complete before the turns begin; or the
+same photos, packed with `--encode tiled`, take the place of the folder.
 
 How to read it. `relative time` is the median, as a multiple of torch's. Random parameters are the same in all
 rows but for the order of the photos, so all of them do the same work.
@@ -44,11 +44,14 @@ from _photos import copy_folder, make_folder
 from peers.torchvision_operators import declare_operators
 
 import fastload
+from fastload.images import region
+from fastload.images.region import find_turbojpeg
 
 PHOTOS, THUMBS = "Photos, batches of 64", "Thumbnails, batches of {}"
 TORCH = "torch DataLoader, ImageFolder"
 TORCH_THUMBS = "torch DataLoader, CIFAR10"
 IMPORT = "fastload, the import alone"
+WITH_TURBOJPEG = f"{IMPORT}, with TurboJPEG"
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _BATCHES_OF_THUMBS = (512, 128)
 
@@ -79,6 +82,9 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
         missing = [Missing(table.title, "fastload", "torchvision is not installed") for table in tables]
     else:
         loaders = photo_loaders(options, folder) | thumb_loaders(torchvision, thumbs, options.workers)
+        if find_turbojpeg() is None:
+            del loaders[Key(PHOTOS, WITH_TURBOJPEG)]
+            missing = [Missing(PHOTOS, WITH_TURBOJPEG, "TurboJPEG 3 is not installed")]
     for key, loader in loaders.items():
         progress(f"warming up: {key.row}")
         epoch(key, loader)
@@ -133,10 +139,16 @@ def photo_loaders(options: argparse.Namespace, folder: Path) -> dict[Key, Any]:
         time.sleep(0.2)
     return {
         Key(PHOTOS, TORCH): torch.utils.data.DataLoader(files, **given),
-        Key(PHOTOS, IMPORT): fastload.DataLoader(files, **given),
+        Key(PHOTOS, IMPORT): fastload.DataLoader(files, worker_init_fn=without_turbojpeg, **given),
+        Key(PHOTOS, WITH_TURBOJPEG): fastload.DataLoader(files, **given),
         Key(PHOTOS, 'fastload, cache="disk"'): fastload.DataLoader(cached, **given),
         Key(PHOTOS, "fastload, packed as tiled"): fastload.DataLoader(shards, **given),
     }
+
+
+def without_turbojpeg(worker: int) -> None:
+    """Let a worker decode as if TurboJPEG were not installed."""
+    vars(region)["find_turbojpeg"] = lambda: None
 
 
 def thumb_loaders(torchvision: Any, count: int, workers: int) -> dict[Key, Any]:

@@ -9,6 +9,9 @@ the nodes' disks. Before that, the model is checked: 1, 2 and 4 processes with f
 their steps, a token bucket is their network) train beside it, with 1.2, 0.8 and 0.5 times the network that
 they need; the time of an all-reduce and of starting workers is measured first.
 
+With values of your cluster as options, only that cluster is simulated, and the answer is a sentence; what
+you leave out is as in the second table.
+
 Reading it. First table: real epochs beside simulated ones. "Arithmetic" is the greater of the steps' time and
 of bytes divided by bandwidth: a network of 1.2 times the need does not make the training wait; a slower one
 makes it wait until the bytes are there, so that the epoch takes longer by the difference. Second table: the
@@ -22,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from _cluster import Cluster, Epoch, simulated
+from _cluster_answer import answer
 from _cluster_ranks import measured
 from _harness import identified, options_of, progress, publish_json
 
@@ -80,7 +84,11 @@ NEEDS = (1.2, 0.8, 0.5)
 
 
 def main() -> None:
-    options = options_of(__doc__)
+    options = options_of(__doc__, **cluster_options())
+    given = {name: getattr(options, name) for name in cluster_options() if getattr(options, name) is not None}
+    if given:
+        print(answer(replace(SIMULATED, **given)))
+        return
     checked = check((1,) if options.smoke else (1, 2, 4), 4 if options.smoke else CHECKED.steps)
     cluster = replace(SIMULATED, steps=2) if options.smoke else SIMULATED
     epochs = simulate(cluster, (1, 16) if options.smoke else RANKS)
@@ -96,6 +104,15 @@ def main() -> None:
         "grids": [checked_grid(checked), simulated_grid(epochs)],
     }
     publish_json(content, options)
+
+
+def cluster_options() -> dict[str, dict[str, Any]]:
+    """Return an option for each value of a cluster."""
+    values = asdict(SIMULATED)
+    return {
+        name: {"type": type(value), "metavar": "N", "help": f"of your cluster; see _cluster.py ({value:g})"}
+        for name, value in values.items()
+    }
 
 
 def check(ranks: tuple[int, ...], steps: int) -> list[dict[str, Any]]:

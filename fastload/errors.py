@@ -60,7 +60,7 @@ class PackError(FastloadError, OSError):
 
 
 class DestinationError(FastloadError, FileExistsError):
-    """The destination exists already, or replacing it would destroy something else."""
+    """The destination exists already, holds something else, cannot be written to, or lacks space."""
 
 
 class FormatError(FastloadError, ValueError):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 import tarfile
 import tempfile
 from pathlib import Path
@@ -232,6 +233,30 @@ def test_a_training_waits_only_if_the_network_is_too_slow(monkeypatch):
         assert least_s <= epoch.seconds <= least_s + cluster.step_s + epoch.start_up_s
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "0% of the time for data, and"),
+        ({"remote_bytes_per_s": 1e9}, r"the remote sends 1\.0 GB/s, and \d+\.\d GB/s are needed"),
+        ({"node_bytes_per_s": 1e8, "gradient_bytes": 0.0}, r"a node's network carries 100\.0 MB/s"),
+        ({"cached": 1.0, "disk_bytes_per_s": 1e8}, r"a node's disk reads 100\.0 MB/s"),
+        ({"decode_samples_per_s": 50.0}, "a rank's workers decode 400 samples/s, and .* are needed"),
+    ],
+)
+def test_the_answer_names_what_a_cluster_waits_for(monkeypatch, changes, words):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _cluster_answer import answer
+    from simulate_cluster import SIMULATED
+
+    cluster = dataclasses.replace(SIMULATED, ranks=16, step_spread=0.01, **changes)
+    assert re.search(words, answer(cluster))
+
+
+def test_a_cluster_of_ones_own_is_simulated_alone():
+    done = run(FOLDER / "simulate_cluster.py", "--ranks", "4", "--sample-bytes", "150e3", "--steps", "5")
+    assert re.match(r"4 ranks train [\d,.]+ samples/s, \d+% of what their steps alone would", done)
+
+
 def test_transfers_share_a_link_equally(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     from _cluster import Events, Link
@@ -265,11 +290,11 @@ def test_readme_has_a_summary_and_charts_that_follow_the_results(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     from _readme import charts, summary
 
-    names = ("load", "transport")
+    names = ("compile", "load", "transport")
     results = {name: json.loads((FOLDER / "results" / f"{name}.json").read_text()) for name in names}
     table, drawn = summary(results), charts(results)
     assert table in (ROOT / "README.md").read_text()
-    assert len(table.splitlines()) <= 2 + 6
+    assert len(table.splitlines()) <= 2 + 7
     for palette, svg in drawn.items():
         ElementTree.fromstring(svg)
         assert f"benchmarks/results/loading-{palette}.svg" in (ROOT / "README.md").read_text()

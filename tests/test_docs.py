@@ -116,6 +116,16 @@ def test_every_link_between_the_pages_exists():
                 assert anchor in anchors(path), f"{page.name} links to {target}#{anchor}"
 
 
+def test_both_spellings_find_the_pages_about_utilization():
+    """The site's search takes "utilization" and "utilisation" for different words."""
+    spelled = {
+        word: {page.name for page in PAGES if word in page.read_text().lower()}
+        for word in ("utilization", "utilisation")
+    }
+    assert {"README.md", "index.md", "doctor.md", "idle-gpu.md", "quickstart.md"} <= spelled["utilization"]
+    assert spelled["utilization"] == spelled["utilisation"]
+
+
 def test_every_page_is_in_the_sites_contents():
     contents = re.findall(r"```{toctree}\n(.*?)```", (ROOT / "docs" / "index.md").read_text(), re.DOTALL)
     listed = {line for block in contents for line in block.splitlines() if line and line[0] != ":"}

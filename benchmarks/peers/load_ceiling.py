@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from photos import draw_crop
 
 import fastload
+from fastload.contracts import Box
 from fastload.images.decode import decode
 from fastload.images.jpeg import index_tiles
-from fastload.images.region import Box, decode_region
+from fastload.images.region import decode_region
 from fastload.images.resize import Resampling, resize_into
 
 

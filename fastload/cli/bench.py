@@ -17,6 +17,12 @@ from fastload.system.units import aligned, format_count, format_figure, format_s
 
 HELP = "compare libraries that decode and transform images on this machine"
 
+EXIT_CODES = {
+    "2": "nothing was done: an option or a path is invalid",
+    "3": "an image is damaged, or a library fails",
+    "130": "interrupted (Ctrl-C)",
+}
+
 _DECODE_HELP = "PIL or OpenCV? Decode and transform your images with every installed library, in a minute"
 
 _SIGNS: dict[Likeness, str] = {"equal": "=", "close": "≈", "other": "≠"}

@@ -18,11 +18,20 @@ if TYPE_CHECKING:
 
 HELP = "show or remove caches on the disk, in memory, and copies of remote shards"
 
+EXIT_CODES = {
+    "1": "a cache was not removed, because a program uses it",
+    "2": "nothing was done: an option or a path is invalid",
+    "130": "interrupted (Ctrl-C)",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    action_help = "list (default): show all. clear: remove some"
     actions = ("list", "clear")
-    parser.add_argument("action", choices=actions, metavar="{list,clear}", help="show all, or remove some")
+    parser.add_argument(
+        "action", nargs="?", default="list", choices=actions, metavar="{list,clear}", help=action_help
+    )
     names_help = "what to remove: names in the list, or URLs"
     # With a default, so that argparse does not call them required.
     parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=names_help)

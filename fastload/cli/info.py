@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 HELP = "show the contents of a packed dataset"
 
+EXIT_CODES = {
+    "2": "nothing was done: an option or a path is invalid",
+    "3": "data is damaged, or a server fails",
+    "130": "interrupted (Ctrl-C)",
+}
+
 _SHOWN_CLASSES = 12
 
 

@@ -7,7 +7,7 @@ import io
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastload import errors
 from fastload._version import __version__
@@ -32,14 +32,13 @@ EXIT_USAGE = 2
 EXIT_FAILED = 3
 EXIT_INTERRUPTED = 130
 
-_EXIT_CODES = """\
-exit codes:
-  0    success
-  1    finished, but files were skipped, kept or left out, or damage was found
-  2    nothing was done: an option, the source or the destination is invalid
-  3    stopped halfway: the disk is full, data is damaged, a server fails, or a process died
-  130  interrupted (Ctrl-C); run the same command again to resume packing
-"""
+_EXIT_CODES = {
+    "0": "success",
+    "1": "finished, but files were skipped, left out or damaged; 'fastload COMMAND --help' says which",
+    "2": "nothing was done: an option or a path is invalid",
+    "3": "stopped halfway: data is damaged, a disk is full, a server fails, or a process died",
+    "130": "interrupted (Ctrl-C)",
+}
 
 _STOPPED_HALFWAY = (
     errors.PackError,
@@ -66,23 +65,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command_parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        interrupt = _interrupt_of(error)
+        if isinstance(error, Exception) and interrupt is None:
+            return _failed(options, error)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # the next one ends this process without a traceback
         signals.kill_daemons()  # Python would wait for stopped ones
-        message = "interrupted: the same command resumes packing, and restarts anything else"
-        return _report(options, message, EXIT_INTERRUPTED)
-    except BrokenPipeError:
+        step = str(interrupt) or "the same command starts over"
+        return _report(options, f"interrupted: {step}", EXIT_INTERRUPTED)
+
+
+def _interrupt_of(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return Ctrl-C if an error is that, or was raised while it was handled.
+
+    torch raises RuntimeError for workers that Ctrl-C has ended.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error
+
+
+def _failed(options: argparse.Namespace, error: Exception) -> int:
+    if isinstance(error, BrokenPipeError):
         sys.stderr.close()  # the reader of our output has gone: print nothing more
         return EXIT_FAILED
-    except errors.FastloadError as error:
+    if isinstance(error, errors.FastloadError):
         code = EXIT_FAILED if isinstance(error, _STOPPED_HALFWAY) else EXIT_USAGE
         return _report(options, str(error), code)
-    except ImportError as error:
+    message = f"unexpected {type(error).__name__}: {error}; --debug shows where"
+    if isinstance(error, ImportError):
         hint = f"install fastload with its dependencies ({errors.HOW_TO_INSTALL})"
-        return _report(options, f"a library cannot be imported: {error}: {hint}", EXIT_FAILED)
-    except Exception as error:
-        message = f"unexpected {type(error).__name__}: {error}; --debug shows where"
-        return _report(options, message, EXIT_FAILED)
+        message = f"a library cannot be imported: {error}: {hint}"
+    return _report(options, message, EXIT_FAILED)
 
 
 def command_parser() -> argparse.ArgumentParser:
@@ -90,7 +104,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="fastload",
         description="Pack images into shards that load fast, check and unpack them, diagnose training.",
-        epilog=_EXIT_CODES,
+        epilog=_exit_codes(_EXIT_CODES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"fastload {__version__}")
@@ -100,13 +114,17 @@ def command_parser() -> argparse.ArgumentParser:
             module.__name__.rpartition(".")[2],
             help=module.HELP,
             description=module.HELP,
-            epilog=_EXIT_CODES,
+            epilog=_exit_codes({"0": "success", **module.EXIT_CODES}),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         command.set_defaults(run=module.run)
     return parser
+
+
+def _exit_codes(meanings: Mapping[str, str]) -> str:
+    return "\n".join(["exit codes:", *(f"  {code:<4} {meaning}" for code, meaning in meanings.items())])
 
 
 def _report(options: argparse.Namespace, message: str, code: int) -> int:

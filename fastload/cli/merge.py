@@ -10,6 +10,13 @@ from fastload.cli.pack import add_result_options, exit_code, print_loading, prin
 
 HELP = "make a packed dataset of the parts that 'fastload pack --part' has packed"
 
+EXIT_CODES = {
+    "1": "finished, but files were skipped, kept or left out",
+    "2": "nothing was done: an option or a path is invalid",
+    "3": "parts are missing or damaged, or the disk is full",
+    "130": "interrupted (Ctrl-C)",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""

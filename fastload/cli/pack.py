@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 HELP = "pack a dataset of images, or of records without any, into shards"
 
+EXIT_CODES = {
+    "1": "finished, but files were skipped, kept or left out",
+    "2": "nothing was done: an option, the source or the destination is invalid",
+    "3": "stopped halfway: the disk is full, data is damaged, a server fails, or a process died",
+    "130": "interrupted (Ctrl-C): the same command resumes after the last complete shard",
+}
+
 _SHOWN_FAILURES = 10
 
 
@@ -45,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     quality_help = "for --encode jpeg, 1 to 100 (default: 90)"
     shard_help = "target size of a shard (default: 256MB)"
-    parser.add_argument("--quality", type=int, default=90, metavar="Q", help=quality_help)
+    parser.add_argument("--quality", type=int, metavar="Q", help=quality_help)
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per usable CPU)")
     parser.add_argument("--shard-size", default="256MB", metavar="SIZE", help=shard_help)
     parser.add_argument(

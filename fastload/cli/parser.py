@@ -46,6 +46,9 @@ class Parser(argparse.ArgumentParser):
         if message.startswith("the following arguments are required"):
             words, self._words = self._words, []
             self._refuse_unknown(words)
+            if any(isinstance(action.choices, dict) for action in self._actions):  # its commands
+                self.print_help(sys.stderr)
+                self.exit(2)
         # A word of the command line may be a file's name, which a shell put in the place of `*`.
         note(f"{self.prog}: {message} ('{self.prog} --help' shows the usage)")
         self.exit(2)

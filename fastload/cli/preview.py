@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 HELP = "draw samples of a dataset, after its transform, into a PNG"
 
+EXIT_CODES = {
+    "2": "nothing was done: an option or a path is invalid",
+    "3": "data is damaged, or a server fails",
+    "130": "interrupted (Ctrl-C)",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
@@ -71,7 +77,8 @@ def _dataset(name: str) -> MapStyle:
         packed = [path] if looks_packed(path) else packed_splits(path)
         return PackedDataset(packed[0]) if packed else FolderDataset(path)
     if ":" not in name:
-        raise OptionError(f"{name}: must be a packed dataset, a folder, or MODULE:NAME of a dataset")
+        lack = "is a file" if path.exists() else "does not exist"
+        raise OptionError(f"{name}: {lack}: name a packed dataset, a folder, or MODULE:NAME of a dataset")
     return cast("MapStyle", _load_object(name, "dataset"))
 
 

@@ -26,6 +26,11 @@ _FASTAI = "fastai.data.load"
 
 HELP = "run a script with fastload's DataLoader in place of torch's: 'run train.py --lr 0.1'"
 
+EXIT_CODES = {
+    "2": "the script was not run: an option or its path is invalid",
+    "else": "that of the script",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
@@ -92,7 +97,7 @@ def _summary(
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
         if may_measure and (seconds := each.batch_cpu_s()) is not None:
             yield from _gain(*seconds)
-        changes = each.changes.splitlines() or ["its dataset is left as it is: Pillow is not installed"]
+        changes = each.explained().splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
     if ways := list(_ways_to_keep_it(replaced)):
         yield "To keep it without 'fastload run':"
@@ -100,12 +105,13 @@ def _summary(
 
 
 def _ways_to_keep_it(replaced: Sequence[ReplacedLoader]) -> Iterator[str]:
-    direct = [each for each in replaced if each.is_direct]
-    if direct:
+    if any(each.has_gain and each.is_direct for each in replaced):
         yield "  from fastload import DataLoader"
     lines = dict.fromkeys(each.to_keep for each in replaced if each.to_keep)
     yield from (f"  {line}" for line in lines)
-    if not lines and any(each.is_compiled and not each.is_direct for each in replaced):
+    # Accelerate makes a loader of torch's class from it, which fastload's does not survive.
+    of_libraries = [each for each in replaced if each.is_remade or not each.is_direct]
+    if not lines and any(each.is_compiled for each in of_libraries):
         yield "  fastload.compile(dataset), for a library that makes the loader itself"
 
 

@@ -10,6 +10,13 @@ from fastload.system.units import format_count, format_size
 
 HELP = "write a packed dataset back as folders of files"
 
+EXIT_CODES = {
+    "1": "finished, but damaged records were left out",
+    "2": "nothing was done: an option or a path is invalid",
+    "3": "stopped halfway: the disk is full, data is damaged, or a server fails",
+    "130": "interrupted (Ctrl-C)",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""

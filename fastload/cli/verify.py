@@ -10,6 +10,13 @@ from fastload.system.units import format_count, format_size
 
 HELP = "check every byte of a packed dataset; exit code 1 if something is damaged"
 
+EXIT_CODES = {
+    "1": "damage was found",
+    "2": "nothing was done: an option or a path is invalid",
+    "3": "a server fails, or a process died",
+    "130": "interrupted (Ctrl-C)",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""

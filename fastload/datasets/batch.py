@@ -15,17 +15,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.contracts import BatchMemory
+from fastload.contracts import BatchMemory, Box, Gathered
 from fastload.images.arrays import DType, Pixels, Size
 from fastload.images.deferred import View, render_view
 from fastload.images.pixel_types import RGB
-from fastload.images.region import Box
 from fastload.system.buffers import reusable_array, reusable_tensor
 from fastload.transforms.levels.rescaling import Rescale
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.shapes.cropping import flip_batch
 from fastload.transforms.transform import Geometry, Sizes, common_size
-from fastload.transforms.windows import Gathered, memory_for, windows_into
+from fastload.transforms.windows import memory_for, taken, windows_into
 
 Positions = NDArray[np.int64]
 """Samples by their positions in the dataset, counted from the first one."""
@@ -66,7 +65,7 @@ class HostMemory:
         return reusable_tensor(shape, dtype)
 
 
-def fill(
+def fill_batch(
     source: BatchSource,
     pipeline: Pipeline,
     drawn: Drawn,
@@ -120,10 +119,10 @@ def finished(
     return batch
 
 
-def render(
+def render_sample(
     source: BatchSource, drawn: Drawn, view: View, position: int, tail: Rescale | None
 ) -> torch.Tensor:
-    """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
+    """Make a single image like `fill_batch`, (channels, height, width), in channels-last memory."""
     pixels = source.region(position, view.box, view.size)
     is_finished = pixels.shape[:2] == view.size == view.shown and not any(view.flips)
     if not (is_finished and source.gives_own_regions):
@@ -169,7 +168,7 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
 def _crop_gathered(gathered: Gathered, geometry: Geometry, size: Size, out: Pixels | None) -> Pixels:
     """Return gathered images, cropped and flipped; see `memory_for`."""
     if size == gathered.images.shape[1:3]:
-        images = gathered.taken(out)
+        images = taken(gathered, out)
     else:
         shape = len(gathered.rows), *size, gathered.images.shape[3]
         images = memory_for(shape, gathered.images.dtype, out)

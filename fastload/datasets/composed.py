@@ -8,16 +8,16 @@ from typing import Protocol
 
 import numpy as np
 
+from fastload.contracts import Box, Gathered
 from fastload.datasets.batch import BatchSource, Positions
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage, PixelSource
-from fastload.images.region import Box, stored_box, swaps_sides, upright
+from fastload.images.region import stored_box, swaps_sides, upright
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.scenes import Scene, SceneSteps
 from fastload.transforms.transform import Sizes
-from fastload.transforms.windows import Gathered
 
 # An image that a batch uses at least this often is decoded completely, once.
 _OFTEN = 3

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.contracts import Box
 from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import FileOriginals
@@ -20,7 +21,7 @@ from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, is_reducible
 from fastload.images.header import ImageHeader, orientation_of, parsed_header, read_header
 from fastload.images.pixel_types import RGB, PixelType
-from fastload.images.region import Box, crop, decode_region, reduction_for
+from fastload.images.region import crop, decode_region, reduction_for
 from fastload.images.unchanged import decode_region_as
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.file_source import FileSource

@@ -5,7 +5,7 @@ torchvision ImageFolder. fastload's DataLoader asks for whole batches: only the 
 transform's crop needs is decoded, and written to the batch's final memory:
 
     fetch_into ──▶ _drawn ──▶ source_of: images of the cache, or of _stored_images ──▶ Pipeline.draw
-               ──▶ batch.fill ──▶ BatchSource.region: decoded pixels of one image ──▶ the batch's memory
+               ──▶ batch.fill_batch ──▶ BatchSource.region: decoded pixels of one image ──▶ the batch's memory
                ──▶ batch_of_targets
 """
 
@@ -23,8 +23,8 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.contracts import BatchMemory
-from fastload.datasets.batch import BatchSource, Positions, fill, render
+from fastload.contracts import BatchMemory, Box
+from fastload.datasets.batch import BatchSource, Positions, fill_batch, render_sample
 from fastload.datasets.cache.choosing import Measured, choose_cache, gather, open_cache
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cache
 from fastload.datasets.cache.originals import Originals
@@ -33,7 +33,6 @@ from fastload.datasets.composed import SceneImages, UprightImages
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.arrays import Pixels
 from fastload.images.pixel_types import RGB, PixelType
-from fastload.images.region import Box
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened, package_of
@@ -137,7 +136,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         positions = self.positions_of(indices)
         try:
             source, drawn = self._drawn(pipeline, positions)
-            images = fill(source, pipeline, drawn, out, self.memory_format)
+            images = fill_batch(source, pipeline, drawn, out, self.memory_format)
             targets = None if images is None else self.batch_of_targets(positions, out, drawn.annotations)
         except (DamageError, DecodeError):
             if self.substitutes_samples:
@@ -189,10 +188,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
 
         opened = open_cache(option, originals, choose, room)
         self.close_cache()
-        if isinstance(opened, SampleCache):
-            self._cache = opened
-        else:
-            self._why_no_cache = opened
+        self._cache, self._why_no_cache = opened
         return self.cached
 
     def fill_cache(self) -> None:
@@ -261,7 +257,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             source, drawn = self._drawn(pipeline, positions)
             annotations = drawn.annotations
             views, tail = enumerate(drawn.geometry.views()), pipeline.tail
-            images = (render(source, drawn, view, i, tail) for i, view in views)
+            images = (render_sample(source, drawn, view, i, tail) for i, view in views)
         # Each image is made before its target: the order in which the transforms of an ImageFolder draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
 

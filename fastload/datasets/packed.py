@@ -98,7 +98,7 @@ class PackedDataset(ImageDataset):
         reducing_gap: float | None = None,
         apply_orientation: bool | None = None,
         cache: str | Cache | None = None,
-        transforms: AnyTransform | None = None,
+        transforms: Callable[..., AnySample] | None = None,
         tv_tensors: bool = False,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
@@ -125,7 +125,7 @@ class PackedDataset(ImageDataset):
         self.classes = list(manifest.classes)
         self._encoding = None
         if (image := manifest.image) is not None:
-            self._encoding = encoding_named(image.encoding or "keep", pixel_type=image.pixel_type)
+            self._encoding = encoding_named(image.encoding, pixel_type=image.pixel_type)
         self.has_images = self._encoding is not None
         self._values = RecordValues(manifest)
         self._objects = ObjectFields.of(self._values.fields)
@@ -141,6 +141,11 @@ class PackedDataset(ImageDataset):
     def shard_sizes(self) -> list[int]:
         """The number of records in each shard; records are numbered through all of them."""
         return [shard.records for shard in self._records.manifest.shards]
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Limits of this process that make reading slow, as sentences with the remedy."""
+        return self._records.limits
 
     @property
     def folder(self) -> Path | RemoteFolder:

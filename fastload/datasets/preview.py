@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.datasets.images import ImageDataset
-from fastload.errors import DamageError, DecodeError, OptionError, PackError
+from fastload.errors import DamageError, DecodeError, DestinationError, OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import encode
 from fastload.images.opencv import cv2
@@ -66,7 +66,7 @@ def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
 
     Raises:
         OptionError: The file is not a .png, lies in a packed dataset, or a sample holds no image.
-        PackError: The file cannot be written.
+        DestinationError: The file cannot be written.
     """
     require_png(file)
     if isinstance(dataset, ImageDataset) and not dataset.has_images:
@@ -93,7 +93,7 @@ def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
     try:
         file.write_bytes(encode(sheet, ".png"))
     except OSError as error:
-        raise PackError(f"{file}: cannot be written: {error.strerror}") from error
+        raise DestinationError(f"{file}: cannot be written: {error.strerror}: choose another file") from error
     return count
 
 
@@ -146,9 +146,17 @@ def _has_objects(target: object) -> TypeGuard[Mapping[str, Sequence[object]]]:
     return isinstance(target, Mapping) and ("boxes" in target or "mask" in target)
 
 
+def _pixels_of(image: object) -> Pixels:
+    """Return an image of any type as an array (height, width, channels)."""
+    tensor = PILToTensor()(image)
+    assert isinstance(tensor, torch.Tensor)
+    pixels: Pixels = tensor.permute(1, 2, 0).numpy()
+    return pixels
+
+
 def _to_levels(image: object) -> Pixels:
     """Return an image of any type as RGB, uint8, stretched if `_legend_of` says so."""
-    pixels: Pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
+    pixels = _pixels_of(image)
     pixels = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
     if pixels.dtype != np.uint8:
         levels = pixels.astype(np.float32)
@@ -170,7 +178,7 @@ def _legend_of(image: object) -> str:
     """Return how images of this type are shown; "" if as they are."""
     if image is None:
         return ""
-    pixels: Pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
+    pixels = _pixels_of(image)
     channels, parts = pixels.shape[2], []
     if channels > 3 or channels == 2:
         shown = "channels 1, 2 and 3 as red, green and blue" if channels > 3 else "channel 1"

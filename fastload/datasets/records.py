@@ -11,20 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.contracts import BatchMemory
+from fastload.contracts import BatchMemory, Box, Gathered
 from fastload.datasets.batch import BatchSource, Positions
 from fastload.errors import DecodeError, FormatError, OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.header import orientation_of
 from fastload.images.jpeg import TileIndex
-from fastload.images.region import Box, reduction_for
+from fastload.images.region import reduction_for
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Field
 from fastload.transforms.transform import Sizes
-from fastload.transforms.windows import Gathered
 
 # Numbers of these dtypes are Python's, which `default_collate` makes tensors of the same dtypes; uint64 may
 # exceed int64.

@@ -11,6 +11,11 @@ from fastload.datasets.cache.options import Cache
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 
+NEEDS_IMAGES = (
+    "a cache needs a known dataset of image files, got {}: load from an ImageFolder, a FolderDataset or a "
+    "PackedDataset, or leave cache out"
+)
+
 
 class UsesImages(ABC):
     """Base class of datasets that make another one's samples from images of a dataset of this library."""
@@ -48,9 +53,6 @@ def use_cache_in(dataset: object, cache: str | Cache) -> None:
     """Set the cache of all datasets inside another one; raise OptionError if there are none."""
     parts = image_datasets_in(dataset)
     if not parts:
-        raise OptionError(
-            f"a cache needs a known dataset of image files, got {dataset.__class__.__name__}: load "
-            "from an ImageFolder, a FolderDataset or a PackedDataset, or leave cache out"
-        )
+        raise OptionError(NEEDS_IMAGES.format(dataset.__class__.__name__))
     for part in parts:
         part.use_cache(cache)

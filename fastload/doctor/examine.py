@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import tempfile
@@ -13,6 +14,7 @@ from fastload.doctor.findings import Diagnosis, MachineState, TrainingMeasuremen
 from fastload.doctor.judging.fixes import CHANGES, diagnose
 from fastload.doctor.judging.judge import judge, ran_out_of
 from fastload.doctor.judging.ranks import RankComparison, compare
+from fastload.doctor.rerunning.runs import ScriptRuns
 from fastload.doctor.trials import Trials
 from fastload.doctor.watching.dataset_files import count_of, storage_of
 from fastload.doctor.watching.machine import BusyWatch
@@ -21,6 +23,7 @@ from fastload.doctor.watching.sync import SyncWatch
 from fastload.doctor.watching.watch import Watcher
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
+from fastload.system.statements import is_average_loop
 from fastload.system.units import format_count
 
 # Changes are tried on the main loader, and on others whose waits take more than this share of the time:
@@ -98,13 +101,14 @@ def examine_script(
     steps: int | None = None,
     seconds: float | None = None,
     on_trials: Callable[[], None] = lambda: None,
+    runs: ScriptRuns | None = None,
 ) -> Generator[Script, Ending, ScriptReport]:
     """Yield a script, to be run by `run_script`, and find the limit of its training.
 
     `steps` ends it after this many batches, `seconds` this long after its first step; by default, it runs to
-    its end. `on_trials` is called before changes are tried.
+    its end. `on_trials` is called before changes are tried; those of the step need `runs`.
     """
-    # The script may change its arguments.
+    # The script may change its arguments, its folder and the environment.
     busy, command = BusyWatch(), script.command
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as root:
         folder = Path(root)
@@ -119,6 +123,8 @@ def examine_script(
             for record in watcher.records:
                 record.drop_last_step()
         loaders = _loaders(watcher, busy.state(), command, error)
+        if runs is not None:
+            runs.folder, runs.start_s = folder / "runs", watcher.start_s
         rank, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
         if (exchange := watcher.sync.exchange) is not None:
             if error:
@@ -126,14 +132,17 @@ def examine_script(
                 exchange.post("error", error)
             most_s = 0.0 if error else _MOST_WAIT_S
             rank, ranks = exchange.rank, _compared(watcher.sync, [each.measured for each in loaders], most_s)
+        if watcher.sync.exchange is not None and watcher.sync.exchange.size > 1:
+            runs = None  # of one rank, the script would wait for the others
         if ranks is not None:
             loaders[0].measured = ranks.measured_on(rank, loaders[0].measured)
             slowest = ranks.slowest or 0
         # Changes are tried on one rank.
         if loaders and rank == slowest:
             on_trials()
-            _add_trials(loaders, folder)
-            try_changes(loaders)
+            _add_trials(loaders, folder, runs)
+            with contextlib.suppress(KeyboardInterrupt):  # a second one, after which there is no more to try
+                try_changes(loaders)
         examinations = tuple(each.result() for each in loaders)
         if slowest and exchange is not None:
             if rank == slowest:
@@ -151,7 +160,7 @@ def _loaders(watcher: Watcher, machine: MachineState, command: str, error: str) 
     records = [record for record in watcher.records if record.batches]
     if not records and ran_out_of(error):
         records = watcher.records[:1]  # this loader's settings are the cause
-    has_training = any(record.trained for record in records)
+    has_training, facts = any(record.trained for record in records), watcher.step.facts()
     loaders = []
     for record in records:
         measured = replace(
@@ -164,6 +173,9 @@ def _loaders(watcher: Watcher, machine: MachineState, command: str, error: str) 
         # A loader without optimizer steps beside one with them is evaluation.
         if has_training and not record.trained:
             measured = replace(measured, role="evaluation")
+        sources = {one.source for one in measured.training if one.category == "script"}
+        averages = tuple(sorted(filter(is_average_loop, sources)))
+        measured = replace(measured, facts=replace(facts, averages=averages))
         loaders.append(ExaminedLoader(_name(record), measured, record))
     return sorted(loaders, key=lambda each: (each.measured.role == "evaluation", -each.record.total_s))
 
@@ -182,15 +194,22 @@ def _compared(
     return compare(found, sync.gradient_bytes, sorted(set(range(size)) - set(found)))
 
 
-def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path) -> None:
+def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path, runs: ScriptRuns | None = None) -> None:
     """Prepare trials of the main loader, and of others that the script waits for."""
     all_s = sum(each.record.total_s for each in loaders)
     for index, each in enumerate(loaders):
         record, measured = each.record, each.measured
-        if measured.batches and (index == 0 or measured.waited_s > _LONG_WAITS * all_s):
+        # Evaluations that record gradients are run again without.
+        is_evaluation = measured.role == "evaluation" and record.total_s > _LONG_WAITS * all_s
+        is_run = index == 0 or (is_evaluation and measured.with_grad > 0)
+        if measured.batches and (is_run or measured.waited_s > _LONG_WAITS * all_s):
             each.trials = Trials(
                 record.settings, record.num_workers, folder / f"trials{index}", record.total_s
             )
+            if is_run:
+                each.trials.runs, each.trials.loader = runs, record.name
+                each.trials.is_evaluation = measured.role == "evaluation"
+                measured = replace(measured, is_step_wanted=runs is not None and runs.is_wanted)
             store = storage_of(each.trials.files, count_of(record.settings.dataset))
             each.measured = replace(measured, store=store)
 
@@ -201,11 +220,11 @@ def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
     for is_last, (each, trials), change in itertools.product((False, True), tried, CHANGES):
         judged = judge(each.measured)
         if change.is_last == is_last and change.can_help(judged):
-            found = (*each.measured.trials, *change.trials(trials, judged))
-            each.measured = replace(each.measured, trials=found)
+            for found in change.trials(trials, judged):
+                each.measured = each.measured.with_trial(found)
 
 
 def _name(record: LoaderRecord) -> str:
     dataset = record.settings.dataset
     samples = count_of(dataset)
-    return f"{type(dataset).__name__}{f' of {samples:,} samples' if samples else ''}"
+    return f"{dataset.__class__.__name__}{f' of {samples:,} samples' if samples else ''}"

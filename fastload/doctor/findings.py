@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fastload.loader.clock import LoadTimes
 
-Category = Literal["read", "load", "decode", "transform", "collate", "copy", "work", "sync", "model"]
-"""Kinds of work. `load` reads and decodes in one call, `transform` is the rest of making a sample, `work` is
-logging and the like, `sync` a call of torch.distributed, `model` the rest of a training step."""
+Category = Literal[
+    "read", "load", "decode", "transform", "collate", "copy", "work", "script", "sync", "model"
+]
+"""Kinds of work. `load` reads and decodes in one call, `transform` is the rest of making a sample. In a step,
+`model` runs inside modules, the backward pass and the optimizer, `sync` is a call of torch.distributed,
+`work` is logging and the like, `script` the rest of what the main thread does."""
 
 Verdict = Literal[
     "storage", "decoding", "transforms", "transport", "copy", "model", "network", "main thread", "little"
 ]
 """The main cause. `transport` is collating and moving batches, `copy` goes to the device, `network`
-synchronises gradients, `main thread` is logging and the like."""
+synchronises gradients, `main thread` is logging and all else that the script does between two batches."""
 
 SlowerSide = Literal["loading", "training step", "balanced"]
 Role = Literal["training", "evaluation", "unknown"]
@@ -35,6 +38,11 @@ class Sampled:
     category: Category
     place: str
     seconds: float
+    source: str = ""  # file and line of a statement in the training step: `/home/me/train.py:41`
+
+
+SCRIPTS: tuple[Category, ...] = ("work", "script")
+"""Kinds of work in a training step that are not the model's."""
 
 
 def spent(sampled: Sequence[Sampled], *categories: Category) -> float:
@@ -61,6 +69,54 @@ class LoaderTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTrial:
+    """Steps of the script that was run again with a change; `as it is` without one.
+
+    `kind` is the change's name, and `value` how far it goes (the number of threads). `samples` are those of a
+    batch, `step_s` and `cpu_s` times per step, and `warm_s` the time that the first steps took longer, for
+    compilation. After a `failure`, which is a reason, there are none. `flops` are the operations of a step as
+    it is, `peak_flops_per_s` those of a large matrix product in a second.
+    """
+
+    kind: str
+    value: str = ""
+    step_s: float = 0.0
+    samples: float = 1.0
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+    losses: tuple[float, ...] = ()
+    warm_s: float = 0.0
+    failure: str = ""
+    flops: float = 0.0
+    peak_flops_per_s: float = 0.0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples (or batches, if the size of a batch is unknown) per second of training steps."""
+        return self.samples / self.step_s if self.step_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """A training's model and optimizers, and a device that is there but unused ("" for none).
+
+    `faster_optimizers` are calls that would make one kernel of many, `parallel` the name of a DataParallel
+    class, `averages` the sources (file and line) of loops that average weights one by one.
+    """
+
+    unused_device: str = ""
+    has_convolutions: bool = False
+    faster_optimizers: tuple[str, ...] = ()
+    threads: int = 1
+    half: str = "bfloat16"  # the type for autocast
+    parallel: str = ""
+    averages: tuple[str, ...] = ()
+
+
+TrialResult = LoaderTrial | StepTrial
+
+
+@dataclass(frozen=True, slots=True)
 class DataStorage:
     """Size of a dataset, and the kind of its disk with the file system, or the latter alone."""
 
@@ -83,6 +139,10 @@ class MachineState:
     shared_memory_bytes: int | None = None
     available_bytes: int | None = None
     other_cpus: float = 0.0
+    memory_bytes: int | None = None
+    swapped_bytes: int = 0  # written to the swap space meanwhile
+    device_bytes: int = 0  # of the GPU's memory, 0 without one, and what is free of it
+    free_device_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +200,12 @@ class TrainingMeasurements:
     store: DataStorage | None = None
     gpu_share: float = 0.0  # the GPU's mean utilisation, from 0 to 1
     error: str = ""  # the exception that ended the training
+    with_grad: int = 0  # batches that came while gradients were recorded
+    in_training_mode: int = 0  # and while modules were in training mode
+    epoch_memory_bytes: tuple[int, ...] = ()  # of the process, at the start of each epoch
+    facts: StepFacts = StepFacts()  # of the whole script
+    is_step_wanted: bool = False  # changes of the step are to be tried, whatever the verdict
+    step_trials: tuple[StepTrial, ...] = ()
 
     @property
     def samples_a_batch(self) -> float:
@@ -177,6 +243,12 @@ class TrainingMeasurements:
         batch_s = self.wait_s + self.step_s
         return self.samples_a_batch / batch_s if batch_s > 0 and self.waits else 0.0
 
+    def with_trial(self, trial: TrialResult) -> TrainingMeasurements:
+        """Return the measurements with one more trial."""
+        if isinstance(trial, StepTrial):
+            return replace(self, step_trials=(*self.step_trials, trial))
+        return replace(self, trials=(*self.trials, trial))
+
     def trials_of(self, kind: str) -> list[LoaderTrial]:
         """Return the trials of a kind."""
         return [trial for trial in self.trials if trial.kind == kind]
@@ -201,15 +273,25 @@ class Fix:
 
     @property
     def gain_text(self) -> str:
-        """The gain for printing: `1.8 ×`, `at least 10 ×`."""
+        """The gain for printing: `1.8 times as fast as now`."""
         if self.gain is None:
             return "not measured"
-        return f"at least {MOST_GAIN:.0f} ×" if self.gain >= MOST_GAIN else f"{self.gain:.2g} ×"
+        times = f"at least {MOST_GAIN:.0f}" if self.gain >= MOST_GAIN else f"{self.gain:.3g}"
+        return f"{times} times as fast as now"
+
+
+@dataclass(frozen=True, slots=True)
+class TimePart:
+    """A part of the time of one batch, or, with `is_meanwhile`, what workers do during that time."""
+
+    name: str
+    seconds: float
+    is_meanwhile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdict, its evidence and the fixes; `str()` returns a report."""
+    """The verdict, its evidence and the fixes."""
 
     verdict: Verdict
     headline: str
@@ -221,16 +303,5 @@ class Diagnosis:
     loading_per_s: float = 0.0  # without training; 0 if unknown
     step_per_s: float = 0.0  # with batches already in memory; 0 if unknown
     doubts: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        lines = [self.headline, *_bullets("Evidence", self.evidence), *_bullets("Doubts", self.doubts)]
-        lines += ["", "What to do, in this order:" if self.fixes else "Nothing to do."]
-        for number, fix in enumerate(self.fixes, 1):
-            lines += [f"  {number}. {fix.action}", f"     gain: {fix.gain_text} ({fix.why})"]
-        return "\n".join([*lines, *_bullets("Limits of this machine", self.limits)])
-
-    __repr__ = __str__
-
-
-def _bullets(title: str, sentences: Sequence[str]) -> list[str]:
-    return ["", f"{title}:", *(f"  - {text}" for text in sentences)] if sentences else []
+    parts: tuple[TimePart, ...] = ()
+    combination: tuple[str, ...] = ()  # sentences on fixes that add up, and on alternatives

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from fastload.images.blosc import find_blosc
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.loader.report import LEAST_S
-from fastload.packing.options import choose_encoding, estimate_stats
+from fastload.packing.encoding.options import choose_encoding, estimate_stats
 from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
@@ -37,7 +38,7 @@ from fastload.sources import open_source
 from fastload.sources.file_source import ImageFileSource
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.pixel_type import first_pixel_type
-from fastload.sources.protocol import Source, evenly_spaced
+from fastload.sources.protocol import CLASS_FOLDERS, IMAGES_ALONE, Source, evenly_spaced
 from fastload.system.signals import deferred_signals
 from fastload.system.units import format_count, format_duration, format_size
 
@@ -139,13 +140,14 @@ def _watched_remote(url: str, folder: Path) -> ExaminedLoader:
 
 
 def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:
-    """Read ranges of a shard in parallel and return the bytes sent.
-
-    A server without range requests sends the complete shard for each.
-    """
+    """Read ranges of a shard in parallel, or its beginning if the server ignores ranges; return the bytes."""
     size = min(_RANGE_BYTES, shard.size_bytes // _RANGES)
+    if remote.ignores_ranges(shard):
+        with contextlib.closing(remote.parts(shard)) as parts:
+            sent = accumulate(map(len, parts))
+            return next(count for count in sent if count >= _RANGES * size)
     remote.read_ranges(shard, [(size * at, size * (at + 1)) for at in range(_RANGES)])
-    return _RANGES * (shard.size_bytes if remote.ignores_ranges else size)
+    return _RANGES * size
 
 
 def _watched(
@@ -193,7 +195,7 @@ def _watched(
         folder=name if source is None else source.name,
     )
     # FolderDataset has labels, but no columns or annotations.
-    has_counterpart = source is None or source.kind in ("folder", "flat")
+    has_counterpart = source is None or source.kind in (CLASS_FOLDERS, IMAGES_ALONE)
     trials = Trials(record.settings, workers, folder / "trials", _WATCHED_S, encode, has_counterpart)
     repairs: tuple[Fix, ...] = ()
     if damage:

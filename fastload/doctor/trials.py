@@ -22,7 +22,8 @@ from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
 from fastload.datasets.within import image_datasets_in
-from fastload.doctor.findings import LoaderTrial
+from fastload.doctor.findings import LoaderTrial, StepTrial
+from fastload.doctor.rerunning.runs import ScriptRuns
 from fastload.doctor.watching.dataset_files import count_of, drop_pages, files_of, parts_of
 from fastload.doctor.watching.machine import process_cpu_s
 from fastload.doctor.watching.record import LoaderSettings
@@ -55,6 +56,7 @@ class Trials:
     None begins after 20 s, except that of fastload's loader, which gains most. Trials that fail, for whatever
     reason, are left out. With `encode`, the files are packed with this encoding, and the dataset is known to
     do nothing but decode. `has_counterpart` is False if FolderDataset would lack something of the dataset.
+    With `runs`, the script can be run again, and the steps of its `loader`, a record's name, measured.
     """
 
     settings: LoaderSettings
@@ -63,6 +65,9 @@ class Trials:
     watched_s: float
     encode: str = ""
     has_counterpart: bool = True
+    runs: ScriptRuns | None = None
+    loader: str = ""
+    is_evaluation: bool = False
 
     def __post_init__(self) -> None:
         self.files = files_of(self.settings.dataset)
@@ -81,6 +86,12 @@ class Trials:
                 trial, _ = self._measured(**changes)
                 return [replace(trial, kind=name)] if trial.samples_per_s else []
         return []
+
+    def run_again(
+        self, kind: str, value: str = "", changes: Sequence[tuple[str, str]] = ()
+    ) -> list[StepTrial]:
+        """Run the script with changes of its step, if it can be run."""
+        return [self.runs.run(kind, value, changes, self.loader, self.is_evaluation)] if self.runs else []
 
     def with_workers(self, number: int, is_cold: bool) -> list[LoaderTrial]:
         """Measure another number of workers; a cold trial reads from the disk, or is left out."""

@@ -7,10 +7,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# (height, width, channels), or (images, height, width, channels) for a batch
-Pixels = NDArray[np.integer | np.floating]
-DType = np.dtype[np.integer | np.floating]  # of pixels
-Size = tuple[int, int]  # height, width
+from fastload.contracts import DType as DType
+from fastload.contracts import Pixels as Pixels
+from fastload.contracts import Size as Size
 
 StoredBytes: TypeAlias = "bytes | NDArray[np.uint8]"
 """An image as stored, such as a file: its bytes, or a flat view of mapped memory."""

@@ -26,10 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import Box
 from fastload.images.arrays import DType, Pixels, Size, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.images.pixel_types import most_of
-from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
 
 Matrix = NDArray[np.floating]  # (3, 3)

@@ -14,6 +14,7 @@ from fastload.images.jpeg import EOI, SOI, parse_jpeg
 from fastload.images.numpy_files import read_npy, read_npz
 from fastload.images.opencv import cv2
 from fastload.images.pixel_types import RGB, PixelType
+from fastload.images.png import PNG_SIGNATURE, without_metadata
 from fastload.system.memory import keep_freed_memory
 
 # IMREAD_COLOR_RGB (OpenCV 4.11) returns the channels in libjpeg's order: decoding takes 850 µs a photo either
@@ -22,7 +23,6 @@ from fastload.system.memory import keep_freed_memory
 # equal).
 _RGB = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 _BGR = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _READ_AS_RGB = (SOI, PNG_SIGNATURE[: len(SOI)])
 
 # Formats that OpenCV does not read.
@@ -96,8 +96,9 @@ def require_end(data: StoredBytes) -> None:
 def imdecode(data: StoredBytes, flags: int) -> Pixels:
     """Call `cv2.imdecode`; raise DecodeError if it raises or returns None."""
     keep_freed_memory()
+    file = without_metadata(data) if bytes(data[: len(PNG_SIGNATURE)]) == PNG_SIGNATURE else data
     try:
-        image: Pixels | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        image: Pixels | None = cv2.imdecode(np.frombuffer(file, np.uint8), flags)
     except cv2.error as error:
         raise DecodeError(
             f"the bytes must be an image within OpenCV's limits, got its error: {error.err or error}"

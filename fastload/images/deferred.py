@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastload.contracts import Box, Regions
 from fastload.images.arrays import DType, Pixels, Size
 from fastload.images.canvas import Canvas, Matrix, render
 from fastload.images.opencv import cv2
-from fastload.images.region import Box, Regions
 from fastload.images.resize import Resampling, resize, resize_into
 from fastload.system.buffers import reusable_array
 
@@ -245,5 +245,6 @@ def _flip_into(pixels: Pixels, flips: tuple[bool, bool], out: Pixels) -> None:
         np.copyto(out, pixels)
 
 
+@functools.lru_cache(1024)
 def _whole(size: Size) -> View:
     return View.of(Box(0, 0, *size))

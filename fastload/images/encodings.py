@@ -21,6 +21,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError, OptionError
 from fastload.images.arrays import Pixels, StoredBytes, with_last_axis
 from fastload.images.blosc import compress, decompress, require_blosc
@@ -32,7 +33,7 @@ from fastload.images.numpy_files import as_npy
 from fastload.images.nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.opencv import cv2
 from fastload.images.pixel_types import RGB, PixelType
-from fastload.images.region import Box, decode_region
+from fastload.images.region import decode_region
 from fastload.images.resize import SizeLimit
 from fastload.images.source_pixels import ImageSource, load_pixels, require_pixels, require_type
 from fastload.images.unchanged import decode_region_as
@@ -265,8 +266,8 @@ ENCODINGS: dict[str, type[Encoding]] = {each.name: each for each in (Keep, Tiled
 """The encodings by their names."""
 
 
-def encoding_named(name: str, quality: int = 90, pixel_type: PixelType = RGB) -> Encoding:
-    """Return an encoding for a type of pixels, `jpeg` of a quality.
+def encoding_named(name: str | None, quality: int | None = None, pixel_type: PixelType = RGB) -> Encoding:
+    """Return an encoding for a type of pixels, `jpeg` of a quality if one is given.
 
     Raises OptionError if the name is unknown, or the encoding has other pixels.
     """
@@ -279,7 +280,7 @@ def encoding_named(name: str, quality: int = 90, pixel_type: PixelType = RGB) ->
             f"the {name} encoding stores {RGB}, got images of {pixel_type}: choose {others}, or convert them "
             f"with --convert {RGB.dtype}"
         )
-    return Jpeg(quality=quality) if name == Jpeg.name else kind(pixel_type)
+    return Jpeg(quality=quality) if name == Jpeg.name and quality is not None else kind(pixel_type)
 
 
 def require_no_limit(name: str, limit: SizeLimit | None) -> None:

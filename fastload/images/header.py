@@ -27,14 +27,14 @@ import numpy as np
 
 from fastload.errors import DecodeError, LibraryMissingError
 from fastload.images.arrays import Pixels
-from fastload.images.decode import PNG_SIGNATURE, READERS, decode, imdecode, require_end
+from fastload.images.decode import READERS, decode, imdecode, require_end
 from fastload.images.encoding_names import DTYPES
 from fastload.images.exif import avif_orientation, webp_orientation
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.images.jpeg import EOI, SOI, SOS, JpegLayout, parse_jpeg, segments
 from fastload.images.opencv import cv2
 from fastload.images.pixel_types import MOST_CHANNELS, RGB, PixelType, picture_type
-from fastload.images.png import PngLayout, are_rows_intact, parse_png
+from fastload.images.png import PNG_SIGNATURE, PngLayout, are_rows_intact, parse_png
 from fastload.images.tiff import read_tiff_layout
 from fastload.images.unchanged import decode_as
 

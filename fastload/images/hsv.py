@@ -59,13 +59,15 @@ class HsvChange:
         return cls(tables, shift if is_sum else None, (saturation, value), is_bgr)
 
     def __call__(self, pixels: Pixels) -> Pixels:
-        """Change the pixels of an image (height, width, 3), uint8, in place, and return them."""
+        """Return the changed pixels of an image (height, width, 3), uint8, contiguous, in other memory."""
         there, back = cv2.COLOR_RGB2HSV, cv2.COLOR_HSV2RGB
         if self.is_bgr:
             there, back = cv2.COLOR_BGR2HSV, cv2.COLOR_HSV2BGR
-        cv2.cvtColor(pixels, there, dst=pixels)
+        # In other memory, because `merge` takes five times as long if its rows do not follow each other.
+        changed = reusable_array(pixels.shape)
+        cv2.cvtColor(pixels, there, dst=changed)
         planes = list(reusable_array((3, *pixels.shape[:2])))
-        cv2.split(pixels, planes)
+        cv2.split(changed, planes)
         if self.shift is None:
             cv2.LUT(planes[0], self.tables[0], dst=planes[0])
         else:
@@ -75,9 +77,9 @@ class HsvChange:
                 cv2.LUT(plane, table, dst=plane)
             else:
                 cv2.convertScaleAbs(plane, dst=plane, alpha=factor, beta=_DOWN)
-        cv2.merge(planes, dst=pixels)
-        cv2.cvtColor(pixels, back, dst=pixels)
-        return pixels
+        cv2.merge(planes, dst=changed)
+        cv2.cvtColor(changed, back, dst=changed)
+        return changed
 
 
 def _shifted(hues: NDArray[np.uint8], shift: int) -> NDArray[np.uint8]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
 from fastload.images.arrays import StoredBytes
-from fastload.images.decode import PNG_SIGNATURE, encode, imdecode
+from fastload.images.decode import encode, imdecode
 from fastload.images.opencv import cv2
-from fastload.images.png import chunks_of
+from fastload.images.png import PNG_SIGNATURE, chunks_of
 from fastload.images.resize import Resampling, resize
 
 # The places of bit depth and colour type in a PNG, whose header's chunk is the first.

@@ -7,10 +7,10 @@ conversion to RGB supports.
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels, Size, StoredBytes
 from fastload.images.opencv import cv2
-from fastload.images.region import Box
 
 # ITU-R BT.601 from RGB in 0..255 to Y in 16..235, U and V in 16..240: the weights, then the offset.
 _LUMA = np.array([[65.481, 128.553, 24.966, 16 * 255]]) / 255

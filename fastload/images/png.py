@@ -19,8 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastload.errors import DecodeError
-from fastload.images.decode import PNG_SIGNATURE
+from fastload.images.arrays import StoredBytes
 from fastload.images.exif import read_orientation
+
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 _CHUNK = struct.Struct(">I4s")  # length of the body, kind; the body and a CRC-32 follow
 _IHDR = struct.Struct(">IIBBBBB")  # width, height, bit depth, colour type; compression, filters, interlacing
@@ -32,8 +34,9 @@ _BIT_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: 
 _PALETTE = 3
 # The usual order of chunks: header, palette, rows (data) and end, with metadata between them that decoders
 # do not interpret.
-_METADATA = b"cHRM eXIf gAMA iCCP iTXt pHYs sRGB tEXt tIME tRNS zTXt".split()
-_LETTERS = {b"IHDR": "h", b"PLTE": "p", b"IDAT": "d", b"IEND": "e", **dict.fromkeys(_METADATA, "m")}
+_METADATA = frozenset(b"cHRM eXIf gAMA iCCP iTXt pHYs sRGB tEXt tIME zTXt".split())
+_OTHERS = {b"IHDR": "h", b"PLTE": "p", b"IDAT": "d", b"IEND": "e", b"tRNS": "m"}
+_LETTERS = {**_OTHERS, **dict.fromkeys(_METADATA, "m")}
 _ORDER = re.compile("hm*(pm*)?d+m*e")
 _MOST_PALETTE_BYTES = 768
 
@@ -100,6 +103,26 @@ def are_rows_intact(layout: PngLayout) -> bool:
         return False
     is_known = np.frombuffer(rows, np.uint8)[::row_bytes] <= _LAST_FILTER
     return len(rows) == _INFLATED_BYTES and bool(is_known.all())
+
+
+def without_metadata(data: StoredBytes) -> StoredBytes:
+    """Return a PNG without the metadata before its rows, which OpenCV does not use.
+
+    libpng would print warnings about it, such as "iCCP: known incorrect sRGB profile" of many photos.
+    """
+    if bytes(data[12:16]) != b"IHDR":  # the kind of the first chunk: libpng refuses such a file
+        return data
+    view = np.frombuffer(data, np.uint8).data
+    kept: list[memoryview] = []
+    start, offset, kind = 0, len(PNG_SIGNATURE), b""
+    while offset + _CHUNK.size <= len(view) and kind != b"IDAT":
+        length, kind = _CHUNK.unpack_from(view, offset)
+        end = offset + _CHUNK.size + length + _UINT32.size
+        if kind in _METADATA:
+            kept.append(view[start:offset])
+            start = end
+        offset = end
+    return b"".join((*kept, view[start:])) if kept else data
 
 
 def chunks_of(data: bytes) -> Iterator[tuple[bytes, memoryview]]:

@@ -1,4 +1,4 @@
-"""Regions of images: boxes, their places by EXIF orientation, and the decoding of one from an image file.
+"""Regions of images: their places by EXIF orientation, and the decoding of one from an image file.
 
 Of a JPEG in tiles, only those that the region touches are decoded: the header and these tiles, with their
 markers, make a plain JPEG of the region's size, which OpenCV decodes like any other. Tiles outside the region
@@ -19,13 +19,14 @@ import ctypes
 import functools
 import sys
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError
-from fastload.images.arrays import Pixels, Size, StoredBytes
+from fastload.images.arrays import Pixels, StoredBytes
 from fastload.images.decode import decode, encode, is_reducible, require_end
 from fastload.images.jpeg import JpegLayout, TileIndex, parse_jpeg
 from fastload.images.opencv import cv2
@@ -53,35 +54,6 @@ _SAMPLINGS = (
     cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
     cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
 )
-
-
-class Box(NamedTuple):
-    """A region of an image, in pixels."""
-
-    top: int
-    left: int
-    height: int
-    width: int
-
-    def of(self, pixels: Pixels) -> Pixels:
-        """Return the region of an array (height, width, …) as a view."""
-        return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
-
-
-class Regions(Protocol):
-    """Images by position, of which regions are read: files, records, a batch's images, an array in memory."""
-
-    def region(self, position: int, box: Box, size: Size) -> Pixels:
-        """Return a box, in pixels of the image as it is stored, of the image with this number.
-
-        The pixels, (height, width, channels), may be reduced towards `size`, (height, width), to which the
-        caller resizes them, but not below. They have the image's own dtype and order of channels, and may be
-        a read-only view of memory that the images keep; the caller copies what it changes or keeps. They stay
-        valid as long as they are referred to: nothing has to be freed.
-
-        Raises SourceError if the file cannot be read, and DecodeError, which names the record or file, if the
-        image cannot be decoded.
-        """
 
 
 def crop(pixels: Pixels, size: tuple[int, int], box: Box, reduction: int = 1) -> Pixels:

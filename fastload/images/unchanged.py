@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels, Size, StoredBytes, with_last_axis
 from fastload.images.decode import READERS, decode, imdecode
@@ -11,7 +12,7 @@ from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.images.numpy_files import read_npy
 from fastload.images.opencv import cv2
 from fastload.images.pixel_types import RGB, PixelType
-from fastload.images.region import Box, crop
+from fastload.images.region import crop
 from fastload.images.tiff import read_tiff
 
 _TO_RGB = {3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGBA}

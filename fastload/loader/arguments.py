@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,13 @@ class WorkerOptions:
     prefetch_factor: int | None = None
     pin_memory: bool = False
     persistent_workers: bool = False
+
+
+# Attributes of a loader that its view has under the same names.
+VIEWED = (
+    "batch_size", "batch_sampler", "sampler", "collate_fn", "worker_init_fn",
+    "multiprocessing_context", "generator", "in_order",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,15 @@ class LoaderView:
     def hands_samples(self) -> bool:
         """True if each item is one sample: without batching, a dataset may also make batches itself."""
         return not (self.is_batched or self.is_iterable or isinstance(self.sampler, BatchSampler))
+
+
+def count_batches(loader: DataLoader[object]) -> int | None:
+    """Return the batches of a loader's epoch; None if unknown."""
+    # torch remembers that an iterable dataset's length was read, and warns if more samples come.
+    if not isinstance(loader.dataset, IterableDataset):
+        with contextlib.suppress(Exception):
+            return len(loader)
+    return None
 
 
 class Unset(int):

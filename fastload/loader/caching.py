@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch.utils.data import Subset, default_collate
 
+from fastload.contracts import KnowsLimits
 from fastload.datasets.cache.choosing import Measured
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of
 from fastload.datasets.cache.sharing import can_cache
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.resident import Resident, device_room
-from fastload.datasets.within import image_datasets_in, is_plain_subset
+from fastload.datasets.within import NEEDS_IMAGES, image_datasets_in, is_plain_subset
 from fastload.errors import OptionError
 from fastload.loader.arguments import LoaderView
 from fastload.loader.measurements import PlannedValue, SingleProcessCost
@@ -64,10 +65,10 @@ class LoaderCache:
     def _use(self, dataset: object, measured: Measured) -> None:
         parts = image_datasets_in(dataset)
         if not parts:
-            needs = f"a cache needs a FolderDataset or a PackedDataset, got {type(dataset).__name__}"
+            name = dataset.__class__.__name__
             if self._asked.kind != "auto":
-                raise OptionError(f"{needs}: load from one of these, or leave cache out")
-            self.choice = PlannedValue(None, f"no cache: {needs}")
+                raise OptionError(NEEDS_IMAGES.format(name))
+            self.choice = PlannedValue(None, f"no cache: {name} is not a known dataset of image files")
             return
         if self._asked.kind == "device":
             self._load(parts, dataset)
@@ -156,6 +157,12 @@ def disk_states(dataset: object) -> list[str]:
     """Return the states of a dataset's caches on the disk, as sentences."""
     states = [f"Cache on the disk: {each.state}." for each in _reports(dataset) if each.kind == "disk"]
     return list(dict.fromkeys(states))
+
+
+def limits_of(dataset: object) -> tuple[str, ...]:
+    """Return the limits of this process that make reading a dataset slow, as sentences with the remedy."""
+    parts = [part for part in image_datasets_in(dataset) if isinstance(part, KnowsLimits)]
+    return tuple(dict.fromkeys(limit for part in parts for limit in part.limits))
 
 
 def _reports(dataset: object) -> list[CacheReport]:

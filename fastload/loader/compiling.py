@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+import operator
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
+
+from torch.utils.data import Dataset
 
 from fastload.images.opencv import has_opencv
 from fastload.loader.measurements import PlannedValue
 
-# Without one of these in use, a dataset has nothing that could be compiled, and nothing is imported.
 _MOST_PARTS = 64  # of a list, such as the datasets of a ConcatDataset, that are looked at one by one
+_MOST_DEPTH = 4  # of datasets inside each other
+
+# Without one of these in use, a dataset has nothing that could be compiled, and nothing is imported.
 _LIBRARIES = ("torchvision", "timm", "datasets")
 
 
@@ -25,18 +31,17 @@ class Compiling:
     def __init__(self, dataset: Any, is_asked: bool | None) -> None:
         self._dataset = dataset
         self._is_asked = is_asked
-        self._attributes: dict[str, object] | None = None
+        self._attributes: list[object] | None = None
         self.source: Any = dataset
         self.refresh()
 
     def refresh(self) -> None:
-        """Compile the dataset, again if an attribute of the user's dataset has been set to another object."""
+        """Compile the dataset, again if one of its transforms or inner datasets has been replaced."""
         if self._is_asked is False or not (self._is_asked or _is_possible()):
             return
-        attributes = {
-            name: _identity(value) for name, value in getattr(self._dataset, "__dict__", {}).items()
-        }
-        if attributes == self._attributes:
+        attributes, before = list(_attributes(self._dataset)), self._attributes
+        is_same = before is not None and len(attributes) == len(before)
+        if is_same and all(map(operator.is_, attributes, before or ())):
             return
         from fastload.datasets.compiled.compile import CLOSE_LEVELS, recompiled
 
@@ -48,21 +53,24 @@ class Compiling:
             if self._is_asked:  # otherwise, strange attributes of a dataset are no reason not to load it
                 raise
 
-    @property
-    def choice(self) -> PlannedValue[bool]:
-        """The steps that are compiled, for the plan."""
+    def choice(self, num_workers: int) -> PlannedValue[bool]:
+        """Return the steps that are compiled, for the plan."""
         if self._is_asked is False:
             return PlannedValue(False, "set by you")
         if self.source is self._dataset:
             return PlannedValue(False, "nothing in the dataset would be made faster")
         from fastload.datasets.compiled.explain import summary
 
-        return PlannedValue(True, summary(self.source))
+        return PlannedValue(*summary(self.source, num_workers))
 
 
-def _identity(value: object) -> object:
-    """Return an identity that changes when an attribute, or one of several datasets, is replaced."""
-    return tuple(map(id, value)) if type(value) is list and len(value) <= _MOST_PARTS else id(value)
+def _attributes(dataset: object, depth: int = 0) -> Iterator[object]:
+    """Yield those attributes of a dataset and of those inside it that count; of all others, the type."""
+    for value in getattr(dataset, "__dict__", {}).values():
+        for part in value if type(value) is list and len(value) <= _MOST_PARTS else [value]:
+            yield part if callable(part) or isinstance(part, Dataset) else type(part)
+            if isinstance(part, Dataset) and depth < _MOST_DEPTH:
+                yield from _attributes(part, depth + 1)
 
 
 def _is_possible() -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from threading import get_ident
@@ -13,17 +12,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, IterableDataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import torch_private
-from fastload.loader.arguments import UNSET, DecidedAttribute, LoaderView, Unset, is_explicit
+from fastload.loader.arguments import (
+    UNSET,
+    VIEWED,
+    DecidedAttribute,
+    LoaderView,
+    Unset,
+    count_batches,
+    is_explicit,
+)
 from fastload.loader.caching import (
     LoaderCache,
     asks_for_device,
     can_be_cached,
     disk_states,
+    limits_of,
     own_choice,
     refresh_caches,
     why_not_resident,
@@ -37,21 +45,12 @@ from fastload.loader.measurements import DEFAULT_SETTINGS
 from fastload.loader.report import EpochReport, report_of
 from fastload.loader.resume.dataset_states import load_own_state
 from fastload.loader.resume.epochs import Epochs
-from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments
+from fastload.loader.sharded_loaders import NotPrepared, sharded_arguments, warn_if_not_sharded
 from fastload.loader.strategies import EpochStrategy, ExplicitStrategy, Plan, choose_strategy
 from fastload.system.memory import keep_freed_memory
 
-if torch_private.missing:
-    warnings.warn(torch_private.explanation(), RuntimeWarning, stacklevel=2)
-
 # torch's parameters that are decided if the user leaves them unset.
 _DECIDED = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-
-# Those that strategies and iterators read.
-_VIEWED = (
-    "batch_size", "batch_sampler", "sampler", "collate_fn", "worker_init_fn",
-    "multiprocessing_context", "generator", "in_order",
-)  # fmt: skip
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -83,8 +82,10 @@ class DataLoader(_Base[_T_co]):
             `generator`, and does not affect a `sampler`.
         compile: True: load from `fastload.compile(dataset)`, the same samples made faster. None: compile only
             steps whose pixels differ by at most two levels of 255. False: torch's samples to the bit.
-        sharded: Load only this rank's part of each epoch, with a `fastload.ShardedSampler` created from
-            `shuffle`, `seed` and `drop_last`; the ranks are those of torch.distributed.
+        sharded: True: load only this rank's part of each epoch, with a `fastload.ShardedSampler` created from
+            `shuffle`, `seed`, `drop_last` and `ends`; the ranks are those of torch.distributed. None: load
+            all, with a warning if there are several ranks.
+        ends: Treatment of the samples at the end of a sharded epoch: see `ShardedSampler`.
 
     Raises:
         OptionError: `device`, `cache` or `seed` has an invalid value.
@@ -119,14 +120,17 @@ class DataLoader(_Base[_T_co]):
         cache: str | Cache | None = None,
         seed: int | None = None,
         compile: bool | None = None,
-        sharded: bool = False,
+        sharded: bool | None = None,
+        ends: str | None = None,
     ) -> None:
         if sharded:
-            given = shuffle, sampler, batch_sampler
-            shuffle, sampler, batch_sampler = sharded_arguments(dataset, batch_size, *given, seed, drop_last)
+            given = shuffle, sampler, batch_sampler, seed, drop_last, ends
+            shuffle, sampler, batch_sampler = sharded_arguments(dataset, batch_size, *given)
+        elif ends is not None:
+            raise OptionError(f"ends={ends!r} is for sharded=True: a rank's part of an epoch ends that way")
         self.compile = compile
         self._compiling = Compiling(dataset, compile)
-        self.sharded = sharded
+        self.sharded, self.ends = sharded, ends
         self.device = device
         self.cache = cache
         self.seed = seed
@@ -136,6 +140,7 @@ class DataLoader(_Base[_T_co]):
         self._device = resolve_device(device)
         self._clock = StepClock()
         self._thread = get_ident()
+        self._prepared: LoaderView | None = None  # for the epoch that begins now
         has_explicit_workers = is_explicit(num_workers)
         super().__init__(
             dataset,
@@ -185,7 +190,8 @@ class DataLoader(_Base[_T_co]):
 
     def __iter__(self) -> Any:
         """Begin an epoch, or continue the one whose state has been loaded."""
-        self._prepare()  # torch's method reads the attributes that are decided here
+        warn_if_not_sharded(self)
+        self._prepared = self._prepare()  # torch's method reads the attributes that are decided here
         iterator = super().__iter__()
         if not isinstance(self._iterator, WorkersIterator):
             # torch would reuse it for the next epoch, which works only for an iterator with workers.
@@ -216,7 +222,7 @@ class DataLoader(_Base[_T_co]):
     @contextlib.contextmanager
     def beginning_epoch(self) -> Iterator[tuple[LoaderView, EpochStart]]:
         """Begin an epoch: its iterator is made, or reset, in the block. For the loader's iterators."""
-        view = self._prepare()
+        view, self._prepared = self._prepared or self._prepare(), None
         with self._epochs.beginning(view, self._keeps_seed) as (progress, draws_first):
             self._clock = self._new_clock(view)
             yield view, EpochStart(progress, self._clock, self._epochs.worker_seeds(), draws_first)
@@ -270,20 +276,13 @@ class DataLoader(_Base[_T_co]):
         names = [name for name in vars(self) if not name.startswith("_") or name in private]
         return LoaderView(
             dataset=self._compiling.source,
-            **{name: getattr(self, name) for name in _VIEWED},
+            **{name: getattr(self, name) for name in VIEWED},
             explicit=explicit,
-            batches=self._count_batches() if with_batches or "num_workers" not in explicit else None,
+            batches=count_batches(self) if with_batches or "num_workers" not in explicit else None,
             device=self._device,
             thread=self._thread,
             attributes={name: vars(self)[name] for name in names},
         )
-
-    def _count_batches(self) -> int | None:
-        # torch remembers that an iterable dataset's length was read, and warns if more samples come.
-        if not isinstance(self.dataset, IterableDataset):
-            with contextlib.suppress(Exception):
-                return len(self)
-        return None
 
     @property
     def plan(self) -> Plan:
@@ -293,7 +292,9 @@ class DataLoader(_Base[_T_co]):
         """
         plan = self._choose_strategy().plan
         cache = own_choice(self._compiling.source) if self._cache is None else self._cache.choice
-        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=self._compiling.choice)
+        limits = limits_of(self._compiling.source)
+        compiled = self._compiling.choice(plan.num_workers.value)
+        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=compiled, limits=limits)
 
     @property
     def last_epoch(self) -> EpochTimes | None:
@@ -326,8 +327,7 @@ class DataLoader(_Base[_T_co]):
         """
         if torch_private.missing:
             return {"missing": torch_private.explanation()}
-        view = self._view(with_batches=True)
-        return self._epochs.state_dict(view, int(self.num_workers), self._keeps_seed)
+        return self._epochs.state_dict(self._view(with_batches=True), int(self.num_workers), self._keeps_seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.

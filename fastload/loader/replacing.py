@@ -61,10 +61,12 @@ class ReplacedLoader:
     Attributes:
         place: The file and line, `train.py:31`.
         is_direct: True if that line itself creates the loader, not a library that it calls.
+        is_remade: True if a library makes another loader from it, as Accelerate and Lightning do.
         given: The class name of the script's dataset.
         samples: The number of its samples; None if it has no length.
         is_compiled: True if it loads from a compiled dataset instead.
-        changes: The way in which each step of its transform is carried out; "" without PIL.
+        changes: The way in which each step of its transform is carried out, before the first epoch; ""
+            without PIL.
         to_keep: The line that has the same effect in a script, if there is one of its own for it.
         latest: Of the latest loader whose epoch has begun: the script's dataset, the one that it loads from,
             and its collate_fn; None before.
@@ -78,6 +80,7 @@ class ReplacedLoader:
     is_compiled: bool
     changes: str
     to_keep: str = ""
+    is_remade: bool = field(default=False, compare=False)
     latest: tuple[Dataset[object], Dataset[object], Collate] | None = field(default=None, compare=False)
     clock: StepClock | None = field(default=None, compare=False)
 
@@ -85,6 +88,19 @@ class ReplacedLoader:
     def times(self) -> EpochTimes | None:
         """Times of the latest epoch; None before its first batch."""
         return None if self.clock is None else self.clock.times()
+
+    @property
+    def has_gain(self) -> bool:
+        """True if its samples are made faster, or workers send their batches faster."""
+        return self.is_compiled or bool(self.times and self.times.num_workers)
+
+    def explained(self) -> str:
+        """Return the way in which each step is carried out: other threads may have begun since."""
+        if self.latest is None or not self.changes or isinstance(self.latest[2], DescribedCollate):
+            return self.changes
+        from fastload.datasets.compiled.explain import explanation
+
+        return explanation(self.latest[1])
 
     def batch_cpu_s(self) -> tuple[float, float] | None:
         """Measure the CPU seconds of a batch of the script's dataset, as it is and compiled; None if unknown.
@@ -163,6 +179,8 @@ class _Replacing:
                 self.loaders.append(made)
             with contextlib.suppress(TypeError):  # there are no weak references to lists and ranges
                 self._loaded.append((weakref.ref(loader.dataset), known))
+        else:
+            known.is_remade = True
         return known
 
 
@@ -185,6 +203,7 @@ class StandInLoader(DataLoader[Any], metaclass=abc.ABCMeta):
             return
         if not replacing.is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
             options.setdefault("num_workers", 0)
+        options.setdefault("sharded", False)  # as the script has it
         super().__init__(dataset, *arguments, **options)
         source = self._view().dataset
         replacing.use_cache(dataset, source)
@@ -238,10 +257,10 @@ def _described(place: str, is_direct: bool, given: Any, source: object, collate_
     if isinstance(collate_fn, DescribedCollate):
         changes, to_keep = collate_fn.changes, collate_fn.to_keep
     elif find_spec("PIL") is not None:
-        from fastload.datasets.compiled.explain import described
+        from fastload.datasets.compiled.explain import explanation
 
-        changes = "\n".join(described(source))
-    kind, is_compiled = type(given).__name__, source is not given
+        changes = explanation(source)
+    kind, is_compiled = given.__class__.__name__, source is not given
     return ReplacedLoader(place, is_direct, kind, samples, is_compiled, changes, to_keep)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SequentialSampler
+from torch.utils.data import Dataset, Sampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from fastload.errors import OptionError
+from fastload.loader.sample_weights import SampleWeights
 from fastload.loader.sharding import (
     EpochOrder,
     Permutation,
@@ -27,8 +28,6 @@ from fastload.loader.sharding import (
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-_Batches = TypeVar("_Batches")
 
 _ENDS = ("pad", "drop", "exact")
 _VERSION = 1
@@ -58,6 +57,9 @@ class ShardedSampler(DistributedSampler[int]):
             A loader's `batch_size` must be in the same proportion. None: all ranks get equally many.
         window: Shuffle the dataset's shards, and samples only within windows of this many shards: for disks
             and networks on which random reads are slow. None: all samples are shuffled together.
+        sample_weights: A number for each sample, such as those of torch's WeightedRandomSampler: an epoch has
+            as many samples as the dataset, each drawn independently, with these probabilities. `"balanced"`:
+            each class of the dataset's `targets` is drawn equally often. None: each sample comes once.
         mesh: A one-dimensional torch DeviceMesh of the ranks that get different samples, instead of
             `num_replicas` and `rank`; of a mesh with more dimensions, its part: `mesh["dp"]`.
 
@@ -82,6 +84,7 @@ class ShardedSampler(DistributedSampler[int]):
         ends: str | None = None,
         weights: Sequence[float] | None = None,
         window: int | None = None,
+        sample_weights: Sequence[float] | str | None = None,
         mesh: DeviceMesh | None = None,
     ) -> None:
         self.dataset = dataset
@@ -94,6 +97,7 @@ class ShardedSampler(DistributedSampler[int]):
         self._given_weights = weights
         self._set_ranks(*chosen_ranks(num_replicas, rank, mesh))
         self._check()
+        self._sample_weights = None if sample_weights is None else self._draws_by(sample_weights)
         self.epoch = 0
         # Positions of the order at which the next iteration begins, and at which the latest one began.
         self._position = self._latest_position = 0
@@ -103,6 +107,11 @@ class ShardedSampler(DistributedSampler[int]):
     def _check(self) -> None:
         if not hasattr(self.dataset, "__len__"):
             raise OptionError(f"dataset must have a length, got {type(self.dataset).__name__}")
+        if isinstance(self.dataset, WeightedRandomSampler):
+            raise OptionError(
+                "dataset must be what a loader loads, got a WeightedRandomSampler, whose weights would be "
+                "ignored: ShardedSampler(dataset, sample_weights=weights) draws by them on all ranks"
+            )
         if isinstance(self.dataset, Sampler):
             raise OptionError(
                 f"dataset must be what a loader loads, got a {type(self.dataset).__name__}, whose order "
@@ -116,6 +125,11 @@ class ShardedSampler(DistributedSampler[int]):
             if not self.shuffle:
                 raise OptionError("window is a way to shuffle: give it with shuffle=True")
             self._shard_sizes()
+
+    def _draws_by(self, weights: Sequence[float] | str) -> SampleWeights:
+        if self.window is not None or not self.shuffle:
+            raise OptionError("sample_weights draw from all samples: leave window and shuffle unset")
+        return SampleWeights(weights, self.dataset)
 
     def _set_ranks(self, num_replicas: int, rank: int) -> None:
         weights = self._given_weights
@@ -261,6 +275,7 @@ class ShardedSampler(DistributedSampler[int]):
             "shuffle": self.shuffle,
             "window": self.window,
             "shards": None if sizes is None else zlib.crc32(sizes.tobytes()),
+            "sample_weights": None if self._sample_weights is None else self._sample_weights.checksum,
         }
 
     def _end(self, start: int) -> int:
@@ -275,31 +290,14 @@ class ShardedSampler(DistributedSampler[int]):
         samples = len(self.dataset)  # type: ignore[arg-type]
         if not self.shuffle or samples == 0:
             return lambda positions: positions
+        if self._sample_weights is not None:
+            return self._sample_weights.order(self.seed, epoch)
         if self.window is None:
             return Permutation(samples, (self.seed, epoch))
         return ShuffledWindows(self._shard_sizes(), self.window, self.seed, epoch)
 
     def _shard_sizes(self) -> Sequence[int]:
         return sizes_of_shards(self.dataset)
-
-
-class NotPrepared:
-    """Attribute `_is_accelerate_prepared`, which Accelerate's `prepare` reads, and sets on its own loaders.
-
-    `prepare` divides the batches of a loader among ranks. Reading the attribute raises OptionError if a
-    ShardedSampler has done so already: each rank would get only a part of its part.
-    """
-
-    def __get__(self, loader: DataLoader[object] | None, owner: type) -> bool:
-        if loader is not None:
-            for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
-                if isinstance(sampler, ShardedSampler) and sampler.ranks[0] > 1:
-                    raise OptionError(
-                        "Accelerate's prepare() would divide this rank's batches among ranks again: leave "
-                        "sharded=True and ShardedSampler out, or do not prepare this loader, and give it "
-                        "device=accelerator.device"
-                    )
-        return False
 
 
 def _numbers(weights: object) -> tuple[float, ...]:
@@ -314,32 +312,3 @@ def _numbers(weights: object) -> tuple[float, ...]:
             "or a CPU tensor of one dimension"
         )
     return tuple(found.tolist())
-
-
-def sharded_arguments(
-    dataset: Dataset[object],
-    batch_size: int | None,
-    shuffle: bool | None,
-    sampler: object,
-    batch_sampler: _Batches,
-    seed: int | None,
-    drop_last: bool,
-) -> tuple[None, ShardedSampler | None, _Batches | None]:
-    """Return `shuffle`, `sampler` and `batch_sampler` of a DataLoader with `sharded=True`.
-
-    Frameworks create the loader again: with its ShardedSampler, with a batch sampler of their own around it,
-    or with torch's SequentialSampler in its place, as Lightning does for `predict` and `overfit_batches`.
-
-    Raises:
-        OptionError: Another sampler is given, or the dataset has none.
-    """
-    if isinstance(sampler, ShardedSampler):
-        return None, sampler, None
-    if isinstance(getattr(batch_sampler, "sampler", None), ShardedSampler):
-        return None, None, batch_sampler
-    if batch_sampler is not None or not (sampler is None or type(sampler) is SequentialSampler):
-        raise OptionError("sharded=True makes a ShardedSampler: leave sampler and batch_sampler out")
-    if batch_size is None or isinstance(dataset, IterableDataset):
-        raise OptionError("sharded=True needs a map-style dataset and a batch_size")
-    made = ShardedSampler(dataset, shuffle=bool(shuffle), seed=seed or 0, drop_last=drop_last)
-    return None, made, None

@@ -205,7 +205,7 @@ def require_one_process() -> None:
 
 def sizes_of_shards(dataset: object) -> Sequence[int]:
     """Return the number of samples in each of a dataset's shards; raise OptionError if it has none."""
-    kind = type(dataset).__name__
+    kind = dataset.__class__.__name__
     if not isinstance(dataset, LiesInShards):
         raise OptionError(
             f"window needs a dataset in shards, such as PackedDataset, got {kind}: leave window unset"

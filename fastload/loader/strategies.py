@@ -28,9 +28,9 @@ from fastload.loader.measurements import (
     TuningSettings,
     read_limits,
 )
-from fastload.loader.tuning.epoch import TunedIterator, watched
-from fastload.loader.tuning.switching import last_line
-from fastload.loader.tuning.tuning import Tuner, Tuning
+from fastload.loader.tuning.epoch import TunedIterator, last_line
+from fastload.loader.tuning.reducer import Tuner, epoch_announced, epoch_watched, workers_forbidden
+from fastload.loader.tuning.tuning import Tuning
 from fastload.system.units import aligned, format_duration, format_ratio
 
 _CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache", "compiled")
@@ -118,19 +118,22 @@ class TunedStrategy:
             tuning = tuning.without_workers("FASTLOAD_PLAN=off: nothing is tried")
         self.tuner = Tuner(tuning)
         self._cache: LoaderCache | None = None
+        self._decided: tuple[Tuning, WorkerOptions] | None = None
         # The latest epoch's, if it was loaded by a settled plan.
         self._watched: StepClock | None = None
 
     @property
     def options(self) -> WorkerOptions:
         """The decided values; without workers while their number is not settled."""
-        plan = self.plan
-        return WorkerOptions(
-            plan.num_workers.value if plan.is_settled else 0,
-            plan.prefetch_factor.value if plan.is_settled else None,
-            bool(plan.pin_memory.value),
-            bool(plan.persistent_workers.value),
-        )
+        tuning = self.tuner.tuning
+        # Read several times in each epoch.
+        if self._decided is None or self._decided[0] is not tuning:
+            workers = tuning.best if tuning.is_settled else 0
+            plan = make_plan(tuning, Decision(workers, None))
+            pins, persists = bool(plan.pin_memory.value), bool(plan.persistent_workers.value)
+            prefetch = tuning.prefetch_of(workers) if workers else None
+            self._decided = tuning, WorkerOptions(workers, prefetch, pins, persists)
+        return self._decided[1]
 
     @property
     def plan(self) -> Plan:
@@ -140,15 +143,15 @@ class TunedStrategy:
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
         """Take up what has changed since the last epoch."""
         self._cache = cache
-        tuning = self.tuner.note(Tuning.at_epoch, view.batches)
+        self.tuner.note(epoch_announced, view.batches)
+        tuning = self.tuner.tuning
         if tuning.is_settled and cache is not None:
             cache.decide(view.dataset, tuning.single_process)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         """Begin an epoch, in which the plan is made again if it did not fit the latest one."""
         if self._watched is not None:
-            epoch, load_s = watched(self._watched, self.tuner.tuning.settings)
-            self.tuner.note(Tuning.after_epoch, epoch, load_s)
+            self.tuner.note(epoch_watched, self._watched)
         self._watched = start.clock if self.tuner.tuning.is_settled else None
         view = replace(view, worker_init_fn=None)
         options = self.options
@@ -161,10 +164,10 @@ class TunedStrategy:
                 return WorkersIterator(view, start)
             except Exception as error:
                 generator.set_state(state)
-                reason = f"workers cannot be started: {last_line(error)}"
-                self.tuner.note(Tuning.without_workers, reason)
-            start = replace(start, options=self.options)
-        if self.tuner.tuning.is_settled and not self.tuner.tuning.best:
+                self.tuner.note(workers_forbidden, f"workers cannot be started: {last_line(error)}")
+            options = self.options
+            start = replace(start, options=options)
+        if self.tuner.tuning.is_settled and not options.num_workers:
             return SingleProcessIterator(view, start)
         return TunedIterator(view, start, self.tuner, self._cache)
 
@@ -205,6 +208,7 @@ class Plan:
         measured: The measurements behind the decisions.
         is_settled: True if nothing is left to be tried.
         origin: The source of the measurements, as a sentence.
+        limits: Limits of this process that make reading slow, as sentences with the remedy.
     """
 
     num_workers: PlannedValue[int]
@@ -216,11 +220,12 @@ class Plan:
     measured: Tuning
     is_settled: bool
     origin: str
+    limits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         choices = [(name, getattr(self, name)) for name in _CHOICES]
         rows = [(name, _format(choice.value), choice.reason) for name, choice in choices]
-        lines = [self.origin, "", *aligned([("choice", "value", "why"), *rows])]
+        lines = [self.origin, *self.limits, "", *aligned([("choice", "value", "why"), *rows])]
         if trials := self._trial_rows():
             lines += ["", *aligned([_TRIAL_COLUMNS, *trials])]
             start = format_duration(self.measured.start_s)

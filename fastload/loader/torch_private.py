@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import importlib
 import types
+import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -76,6 +78,9 @@ EndOfWorker = _found("torch.utils.data._utils.worker", "_IterableDatasetStopIter
 # Stops torch's SIGCHLD handler from raising an error when these workers die.
 remove_worker_pids = _found("torch._C", "_remove_worker_pids")
 
+# True while a profiler records this thread.
+is_profiling: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
+
 # Raises a worker's exception in the training process.
 reraise: Any = getattr(_found("torch._utils", "ExceptionWrapper"), "reraise", None)
 if not isinstance(reraise, types.FunctionType):
@@ -92,3 +97,7 @@ def explanation() -> str:
         f"torch {torch.__version__} lacks {', '.join(missing)}, on which fastload's iterators rely: torch's "
         "own iterators are used, without shared-memory slots, resuming and tuning"
     )
+
+
+if missing:
+    warnings.warn(explanation(), RuntimeWarning, stacklevel=2)

@@ -2,7 +2,7 @@
 
 The steps of a job (job.py):
 
-1. The options (options) and the destination are checked, the staging folder is locked (staging/), the
+1. The options and the destination are checked, the staging folder is locked (staging/), the
    source is listed, and the encoding is chosen.
 2. If an interrupted run had the same job, its finished shards are reused; otherwise everything is removed.
    The partition assigns the records to shards.

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 
 from fastload._version import __version__
-from fastload.errors import FastloadError, OptionError, SourceError
+from fastload.errors import DestinationError, FastloadError, OptionError, PackError, SourceError
 from fastload.images.blosc import find_blosc
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing.encoding.assemble import Partition, SplitPartition
+from fastload.packing.encoding.assemble import FinishedShard, Partition, ShardRange, SplitPartition
 from fastload.packing.encoding.chunk import Recipe
-from fastload.packing.options import (
+from fastload.packing.encoding.options import (
     DEFAULT_SHARD_BYTES,
     OnError,
     PackOptions,
@@ -30,7 +28,8 @@ from fastload.packing.options import (
     limit_of,
 )
 from fastload.packing.result import PackProgress, PackResult, splits_of
-from fastload.packing.running.local import Executor, cut, pack_here
+from fastload.packing.running.executors import executor_for
+from fastload.packing.running.local import Executor, cut
 from fastload.packing.running.workers import describe_failure
 from fastload.packing.staging.staging import Journal, Staging, folder_of
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attachment
@@ -44,7 +43,7 @@ from fastload.sources.pixel_type import first_pixel_type
 from fastload.sources.protocol import Source
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
-from fastload.system.units import parse_size
+from fastload.system.units import format_count, parse_size
 
 
 def pack(
@@ -53,7 +52,7 @@ def pack(
     *,
     format: str = "hdf5",
     encode: str = "auto",
-    quality: int = 90,
+    quality: int | None = None,
     workers: int | None = None,
     shard_size: int | str = DEFAULT_SHARD_BYTES,
     on_error: OnError = "fail",
@@ -80,17 +79,16 @@ def pack(
 
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset in
-            another layout, such as YOLO's, as a folder or a file (see the page "Packing" of the
-            documentation); or a map-style dataset whose samples are (image, target), dicts with an "image",
-            or numbers, arrays and texts without one.
+            another layout, such as YOLO's, as a folder or a file (see the page "Packing"); or a map-style
+            dataset of (image, target), dicts with an "image", or numbers, arrays and texts without one.
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
         encode: `auto`, or the encoding of the images, such as `keep` (the source's bytes), `tiled` (lossless,
             crops decode faster), `jpeg` or `raw`; see the page "The command line" of the documentation.
-        quality: The quality of `jpeg`, 1 to 100.
+        quality: The quality of `jpeg`, 1 to 100; None for 90.
         workers: The number of processes; None for one per usable CPU.
-        shard_size: The target size of a shard, in bytes or as `256MB`.
+        shard_size: The target size of a shard, in bytes or as `256MB`; it has at most 262,144 records.
         on_error: The treatment of a file that is not a readable image: `fail`, `skip` or `keep`.
         overwrite: Replace a packed dataset at `dest`, in one step at the end; at a URL, when packing begins.
         max_side: Shrink images whose longer side is larger, to this many pixels.
@@ -98,13 +96,11 @@ def pack(
         size: Resize every image to exactly (height, width), or to a square.
         space: The space that `auto` may fill, in bytes or as `20GB`; None for 4 times the source's size.
         convert: The dtype to which images are converted (by `ToDtype(scale=True)`); None for the first one's.
-        bands: Channels that are files of their own: the ends of their names, as in ("red", "nir") for
-            `a_red.tif` and `a_nir.tif`, or a table's columns of paths.
+        bands: Channels that are files of their own, as ("red", "nir"), the ends of their names, or columns.
         fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
             `int`, `float`, `label` for labels, or `path` for names of images.
-        layout: The layout of a source that could be read in two ways, as the page "Packing" names it:
-            `classes` for class folders, for example.
+        layout: The layout of a source that could be read in two ways, such as `classes` for class folders.
         on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.
         part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; `merge`
             makes the dataset of all parts.
@@ -117,8 +113,8 @@ def pack(
     Raises:
         OptionError: An option is invalid.
         SourceError: The source cannot be read, or with `on_error="fail"` one of its records cannot.
-        DestinationError: `dest` exists, another process is packing to it, or parts of another source or with
-            other options were packed there.
+        DestinationError: `dest` exists or cannot be written to, its disk has too little space, another
+            process is packing to it, or parts of another source or with other options were packed there.
         PackError: The disk is full, a process died, or the Ray cluster cannot be reached.
         RemoteError: The server of a URL does not answer, or refuses.
         ToolMissingError: `tiled` was requested and jpegtran is not installed.
@@ -141,40 +137,25 @@ def pack(
     check_fields(fields or ())
     check_apart(source, dest)
     began = time.perf_counter()
-    executor_context = _executor(on, workers, source)
+    executor_context = executor_for(on, workers, source)
     staging = Staging(dest, overwrite, is_part=part is not None, storage_options=storage_options)
-    with signals.unwinding(), staging:
+    with signals.unwinding(), staging, executor_context as executor:
+        sources = joined_bands(open_source(source, fields, columns, layout), bands)
+        job = _PackJob(sources, options, part, executor, workers or usable_cpus(), staging, progress, began)
         try:
-            with executor_context as executor:
-                sources = open_source(source, fields, columns, layout)
-                sources = sources if bands is None else joined_bands(sources, bands)
-                return _PackJob(
-                    sources, options, part, executor, workers or usable_cpus(), staging, progress, began
-                ).run()
-        except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
+            return job.run()
+        except BrokenPipeError:  # the reader of the progress is gone
+            raise
+        except (KeyboardInterrupt, PackError) as error:
+            raise job.stopped(error) from error
+        except FastloadError:
             raise
         except OSError as error:
-            raise describe_failure(error, staging.place.destination) from error
+            raise job.stopped(describe_failure(error, staging.place.destination)) from error
 
 
-def _executor(
-    on: str | None, workers: int | None, source: object
-) -> contextlib.AbstractContextManager[Executor]:
-    if on is None:
-        return contextlib.nullcontext(partial(pack_here, workers or usable_cpus()))
-    name, sign, address = on.partition("=")
-    if name != "ray" or bool(sign) != bool(address):
-        raise OptionError(f"on must be 'ray' or 'ray=ADDRESS', as in ray=10.0.0.1:6379, got {on!r}")
-    if workers is not None:
-        raise OptionError(
-            "workers are processes of this machine, and on='ray' uses those of Ray: leave one out"
-        )
-    from fastload.packing.running.ray import connected
-
-    origin = None
-    if isinstance(source, str | os.PathLike) and os.path.exists(path := os.path.expanduser(source)):
-        origin = os.path.abspath(path)
-    return connected(address or None, origin)
+def _records_of(shards: Iterable[ShardRange]) -> int:
+    return sum(shard.end - shard.begin for shard in shards)
 
 
 @dataclass
@@ -190,6 +171,8 @@ class _PackJob:
     progress: Callable[[PackProgress], None] | None
     began: float
     state: PackProgress = field(init=False)
+    shards: dict[ShardRange, int] = field(default_factory=dict)  # with their predicted sizes in bytes
+    finished: dict[ShardRange, FinishedShard] = field(default_factory=dict)
 
     def run(self) -> PackResult:
         """Pack every shard that is not finished yet; publish the dataset unless only a part is packed."""
@@ -198,18 +181,19 @@ class _PackJob:
                 raise SourceError(f"{source.name}: has no records: check the source")
         encoding, reason = self._choose_encoding()
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
-        manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
+        manifests = {split: self._manifest(self.sources[split], recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
         partition = journal.partition() or self._partition(recipes, manifests, journal)
-        shards = partition.part(*self.part) if self.part else partition.shards
-        finished, _ = journal.finished(shards)
-        resumed = sum(shard.end - shard.begin for shard in finished)
-        total = sum(shard.end - shard.begin for shard in shards)
-        self.state = PackProgress("", resumed, total, resumed, 0, 0, 0.0)
+        self.shards = partition.part(*self.part or (1, 1))
+        self.finished, _ = journal.finished(self.shards)
+        finished, resumed = self.finished, _records_of(self.finished)
+        if lack := self._lack_of_space():
+            raise DestinationError(lack)
+        self.state = PackProgress("", resumed, _records_of(self.shards), resumed, 0, 0, 0.0)
         for split, recipe in recipes.items():
             self.state = replace(self.state, split=split)
-            if left := [shard for shard in shards if shard.split == split and shard not in finished]:
-                finished |= self.executor(recipe, left, journal, self._report)
+            if left := [shard for shard in self.shards if shard.split == split and shard not in finished]:
+                finished.update(self.executor(recipe, left, journal, self._report))
         manifests = partition.manifests(finished)
         if self.part is None:
             journal.publish(manifests)
@@ -229,6 +213,20 @@ class _PackJob:
             account=without_skipped(self.sources, {split: each.skipped for split, each in manifests.items()}),
         )
 
+    def stopped(self, error: KeyboardInterrupt | FastloadError) -> KeyboardInterrupt | PackError:
+        """Return Ctrl-C or an error, with what is kept of the packing, and what is missing."""
+        step = "packing again starts over"
+        if self.finished and self.staging.is_resumable:
+            done, total = _records_of(self.finished), _records_of(self.shards)
+            step = f"{done:,} of {format_count(total, 'record')} are packed, and packing again resumes there"
+        if isinstance(error, KeyboardInterrupt):
+            return KeyboardInterrupt(step)
+        return PackError(f"{self._lack_of_space() or error}; {step}")
+
+    def _lack_of_space(self) -> str:
+        left_bytes = sum(size for shard, size in self.shards.items() if shard not in self.finished)
+        return self.staging.place.lack_of_space(left_bytes)
+
     def _choose_encoding(self) -> tuple[Encoding | None, str]:
         """Return the encoding of the images, None if there are none, and the reason if `auto` chose it."""
         options = self.options
@@ -245,6 +243,9 @@ class _PackJob:
                 space_bytes=options.space_bytes,
             )
         encoding = encoding_named(name, options.quality, pixel_type)
+        if options.quality is not None and "quality" not in encoding.parameters():
+            chosen = f"auto chose {name} ({reason})" if reason else f"{name} has none"
+            raise OptionError(f"quality is that of the encoding jpeg, and {chosen}: leave it out")
         encoding.require_tools()
         return encoding, reason
 
@@ -261,10 +262,11 @@ class _PackJob:
                 f"{', '.join(with_images)} but not in {', '.join(others)}: pack the splits one by one"
             )
         options = self.options
-        if options.encode != "auto" or {options.limit, options.space_bytes, options.convert} != {None}:
+        of_images = {options.quality, options.limit, options.space_bytes, options.convert}
+        if options.encode != "auto" or of_images != {None}:
             raise OptionError(
-                f"{name}: has no images, to which encode, space, convert and sizes apply: leave these "
-                "options out"
+                f"{name}: has no images, to which encode, quality, space, convert and sizes apply: leave "
+                "these options out"
             )
         return False
 
@@ -272,16 +274,14 @@ class _PackJob:
         image = () if encoding is None else (Field.image("image", encoding.name, encoding.pixel_type),)
         return Recipe(source, (*image, *source.fields), encoding, self.options, split)
 
-    def _manifest(self, recipe: Recipe) -> Manifest:
+    def _manifest(self, source: Source, recipe: Recipe) -> Manifest:
         """Return the manifest of a split without its shards."""
-        source, options = recipe.source, self.options
+        options = self.options
         further: dict[str, object] = {"columns": dict(source.columns)} if source.columns else {}
         if recipe.encoding is not None:
             further["encoding"] = {"name": recipe.encoding.name, **recipe.encoding.parameters()}
         if source.details or source.is_upright:
             further["details"] = dict(source.details) | ({"is_upright": True} if source.is_upright else {})
-        if options.convert is not None:
-            further["convert"] = options.convert
         made = {
             "fastload": __version__,
             "opencv": cv2.__version__,
@@ -316,9 +316,9 @@ class _PackJob:
         """Partition the records into shards; save the partition for later runs and for other parts."""
         splits = []
         for split, recipe in recipes.items():
-            cuts = cut(self.workers, recipe, journal)
-            manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
-            splits.append(SplitPartition(split, tuple(cuts), manifest))
+            cuts, sizes_bytes = cut(self.workers, recipe, journal)
+            manifest = replace(manifests[split], attachment=self._attach(split, self.sources[split], journal))
+            splits.append(SplitPartition(split, tuple(cuts), tuple(sizes_bytes), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)
         journal.save_partition(partition)
         return partition

@@ -53,7 +53,7 @@ def merge(
         except FastloadError:
             raise
         except OSError as error:
-            raise describe_failure(error, destination, _MERGE_AGAIN) from error
+            raise PackError(f"{describe_failure(error, destination)}: {_MERGE_AGAIN}") from error
         first = partition.splits[0].manifest
         return PackResult(
             splits=splits_of(destination, manifests),

@@ -22,6 +22,7 @@ from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 from fastload.sources.layouts import layout_of
+from fastload.sources.protocol import CLASS_FOLDERS, IMAGES_ALONE
 from fastload.sources.table.cells import LabelTable
 from fastload.sources.writing import LayoutWriter, StoredRecords, drafted, restorable, restore, safe_path
 
@@ -102,9 +103,11 @@ def unpack(
     results, unpackings = [], []
     with _explaining(root), contextlib.ExitStack() as stack:
         readers = {each: stack.enter_context(_reading(each, root, storage_options)) for each in datasets}
-        attached = restorable({Path(each).stem: reader for each, reader in readers.items()})
-        for each, reader in readers.items():
-            layout = layout_of(str(reader.manifest.made.get("source_kind")))
+        layouts = [layout_of(str(reader.manifest.made.get("source_kind"))) for reader in readers.values()]
+        states_sizes = not all(layout is not None and layout.states_no_sizes for layout in layouts)
+        by_split = {Path(each).stem: reader for each, reader in readers.items()}
+        attached = restorable(by_split, states_sizes=states_sizes)
+        for (each, reader), layout in zip(readers.items(), layouts, strict=True):
             if layout is not None and layout.write_files is not None:
                 records = StoredRecords(reader, progress)
                 root.mkdir(parents=True, exist_ok=True)
@@ -162,7 +165,11 @@ def _explaining(root: Path) -> Iterator[None]:
     except FastloadError:
         raise
     except OSError as error:
-        raise PackError(f"{error.filename or root}: cannot be written: {error.strerror or error}") from error
+        has_begun = root.is_dir() and any(root.iterdir())
+        raise (PackError if has_begun else DestinationError)(
+            f"{error.filename or root}: cannot be written: {error.strerror or error}: "
+            f"{'make room or mend the cause, and unpack to' if has_begun else 'choose'} another folder"
+        ) from error
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise FormatError(
             f"{root}: must be unpacked from a dataset that states the details of its source as packing does, "
@@ -199,7 +206,7 @@ class _Unpacking:
         self.root.mkdir(parents=True, exist_ok=True)
         has_class_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
         # Images without class folders have no labels either, and their source had no table.
-        is_flat = self.reader.manifest.made.get("source_kind") == "flat"
+        is_flat = self.reader.manifest.made.get("source_kind") == IMAGES_ALONE
         is_table = (bool(fields) and not is_flat) or len(self.images) > 1
         if self.writer is not None or has_class_folders or not is_table:
             self._write_all()
@@ -235,7 +242,7 @@ class _Unpacking:
         Two classes share a folder if the file system does not distinguish `Cat` from `cat`, and a class has
         none if its path is too long.
         """
-        if self.reader.manifest.made.get("source_kind") != "folder":
+        if self.reader.manifest.made.get("source_kind") != CLASS_FOLDERS:
             return False
         folders = [safe_path(self.root, name) for name in self.reader.manifest.classes]
         for folder in folders:

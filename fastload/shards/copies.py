@@ -87,7 +87,8 @@ class Copies:
         return RemoteError(
             f"{self._remote / entry.file}: there is no room for its {entry.size_bytes:,} bytes in "
             f"{self._folder.path}{bound}: free some, or name another folder or size with "
-            'cache=fastload.Cache("disk", folder=..., size=...); shards in HDF5 can be read without a copy'
+            'cache=fastload.Cache("disk", folder=..., size=...); without a copy, only shards in HDF5 '
+            "can be read, and only from a server that answers requests for ranges"
         )
 
     def get(self, entry: ShardEntry, *, waits: bool = True) -> Copy | None:

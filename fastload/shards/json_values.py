@@ -64,6 +64,10 @@ class JsonValue:
             raise self._error(f"a string like {pattern.pattern}")
         return self.value
 
+    def texts(self) -> dict[str, str]:
+        """Return the members of an object, all of which are strings."""
+        return {name: self[name].text() for name in self.mapping()}
+
     def count(self, least: int = 0, most: int = _MOST) -> int:
         """Return the value as an integer within bounds."""
         # Not isinstance: True is an int in Python.

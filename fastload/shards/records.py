@@ -1,7 +1,8 @@
 """Random access to the records of a packed dataset: from an index to verified bytes.
 
 Opening a dataset reads only the manifest. Each process opens a shard when it first needs a record of it, as
-many as its limit of file descriptors allows. A record's checksum covers the identity of its shard.
+many as its limits of mappings and, in LMDB, of file descriptors allow. A record's checksum covers the
+identity of its shard.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fastload.shards.record import Record, value_reader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.remote_shards import RemoteShards
 from fastload.shards.schema import CRC32C, Column
-from fastload.shards.shard import max_open_shards, open_within_limit
+from fastload.shards.shard import can_all_be_open, max_open_shards, open_within_limit
 from fastload.system.page_cache import fetch_ahead, is_resident
 
 Verify = Literal["always", "once", "never"]
@@ -160,7 +161,7 @@ class RecordReader:
     def prefetch(self, name: str, indices: NDArray[np.int64]) -> None:
         """Ask the kernel to read some records' bytes of a ragged column from disk, without waiting."""
         # With more shards than can be open at once, hints would only open and close them in turn.
-        if self.remote is not None or len(self._ends) > max_open_shards(self.manifest.container):
+        if self.remote is not None or not can_all_be_open(self.manifest.container, len(self._ends)):
             return
         self._recheck.update(self._open)  # reading the mapping of a truncated file kills the process
         # Only two records are looked at: a hint costs a microsecond, and a batch may need hundreds.
@@ -191,6 +192,20 @@ class RecordReader:
                 f"'fastload verify {self.folder}' lists every damaged record"
             )
         return array
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Limits of this process that make reading slow, as sentences with the remedy."""
+        container, count = self.manifest.container, len(self._ends)
+        if can_all_be_open(container, count):
+            return ()
+        most = max_open_shards(container)
+        return (
+            f"{self.folder} has {count:,} shards, and this process may keep {most:,} of them open, half of "
+            "its limit on files: the others are closed and opened again. Raise the hard limit "
+            "('ulimit -Hn', LimitNOFILE of systemd, --ulimit nofile of Docker), pack larger shards, or "
+            "shuffle within windows: ShardedSampler(window=).",
+        )
 
     def begin_epoch(self, seed: int) -> None:
         """Check each open shard's file for changes on its next use, once per epoch seed and process."""

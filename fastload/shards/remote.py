@@ -11,18 +11,20 @@ import asyncio
 import concurrent.futures
 import contextlib
 import copy
+import logging
 import os
 import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastload.errors import DamageError, RemoteError, RemoteMissingError
+from fastload.errors import DamageError, RemoteError, RemoteMissingError, printable
 from fastload.shards.container import ShardEntry
-from fastload.shards.remote_errors import final_error, open_system, reason_of, text_of
+from fastload.shards.http_stream import HttpStream
+from fastload.shards.remote_errors import final_error, open_system, reason_of, split_query, text_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -34,6 +36,7 @@ _TIMEOUT_S = 60.0
 # The share of the timeout after which a request counts as stalled, so that others can follow it.
 _STALL_SHARE = 1 / 4
 _FIRST_PAUSE_S = 0.1
+_SILENCE_S = 1.0  # a user who has waited so long is told why (Nielsen, "Usability Engineering", 1993)
 
 # Object stores serve one connection at some 100 MB/s, and advise to read large objects by several ranges
 # of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). Less is requested at once if, at the last rate,
@@ -48,6 +51,8 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 
 def is_url(path: object) -> bool:
     """Return True for a URL such as `s3://bucket/photos.fl`; False for a path of this machine."""
@@ -58,32 +63,36 @@ class RemoteFolder:
     """A folder at a URL of any protocol that fsspec knows. It can be pickled, and used after a fork.
 
     Attributes:
-        url: Its URL, without a slash at the end.
+        url: Its URL, without a slash at the end, and without a query, which may be secret.
         storage_options: Arguments of fsspec's file system, such as `key`, `secret` and `endpoint_url`.
         timeout_s: The longest time without progress, retries included, that a request may take.
-        ignores_ranges: True if the server has sent a complete file instead of a range.
 
     Raises:
         LibraryMissingError: fsspec, or the package for the protocol, is not installed.
-        OptionError: fsspec does not know the protocol, or refuses an option.
+        OptionError: fsspec does not know the protocol, or refuses an option; or the URL is one file's alone.
     """
 
     def __init__(
         self, url: str, storage_options: Mapping[str, object] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> None:
-        self.url = _URL.sub(lambda found: found[0].lower(), url, count=1).rstrip("/")
+        self.url, self._query = split_query(_URL.sub(lambda found: found[0].lower(), url, count=1))
         self.storage_options = dict(storage_options or {})
         self.timeout_s = timeout_s
         self._opened: tuple[int, AbstractFileSystem, str] | None = None
-        self.ignores_ranges = False
+        self._ignores_ranges: bool | None = None if self.url.startswith("http") else False  # None: unknown
         # Of the last parts; 0: unknown.
         self._bytes_per_s = 0.0
         self._stopped = threading.Event()
-        self._requests: set[concurrent.futures.Future[object]] = set()
+        self._requests: set[concurrent.futures.Future[Any]] = set()
         self._system()  # raises for a protocol that cannot be used
 
-    def __reduce__(self) -> tuple[type[RemoteFolder], tuple[str, Mapping[str, object], float]]:
-        return RemoteFolder, (self.url, self.storage_options, self.timeout_s)
+    def __getstate__(self) -> dict[str, object]:
+        names = ("url", "_query", "storage_options", "timeout_s", "_ignores_ranges")
+        return {name: self.__dict__[name] for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        RemoteFolder.__init__(self, state["url"], state["storage_options"], state["timeout_s"])
+        self.__dict__.update(state)
 
     def __str__(self) -> str:
         return self.url
@@ -124,17 +133,27 @@ class RemoteFolder:
         """
         return self._retried(entry.file, lambda: self._ranges(entry.file, ranges), entry)
 
-    def parts(self, entry: ShardEntry) -> Iterator[bytes]:
+    def parts(self, entry: ShardEntry) -> Generator[bytes, None, None]:
         """Yield a shard in parts of some MB; a retry requests only those that are missing."""
         name, size_bytes = entry.file, entry.size_bytes
         done = 0
+        if self.ignores_ranges(entry):
+            yield from self._streamed(entry)
+            return
         while done < size_bytes:
-            if self.ignores_ranges:
-                yield self.read(name)[done:size_bytes]
-                return
             for part in self._retried(name, partial(self._parts, name, done, size_bytes), entry):
                 done += len(part)
                 yield part
+
+    def ignores_ranges(self, entry: ShardEntry) -> bool:
+        """Return True if the server sends a complete file instead of a range, as simple HTTP servers do.
+
+        The first call asks it for the first byte of a shard, and reads no more.
+        """
+        if self._ignores_ranges is None:
+            name = entry.file
+            self._ignores_ranges = self._retried(name, lambda: self._is_range_ignored(name), entry)
+        return self._ignores_ranges
 
     def size_of(self, name: str) -> int | None:
         """Return a file's size now; None if the server does not say."""
@@ -191,7 +210,7 @@ class RemoteFolder:
                 system.rmdir(self._path(""))
 
     def _path(self, name: str) -> str:
-        return f"{self._system()[1]}/{name}".rstrip("/")
+        return f"{self._system()[1]}/{name}".rstrip("/") + self._query
 
     def _system(self) -> tuple[AbstractFileSystem, str]:
         """Return fsspec's file system, which each process opens anew, and the folder's path in it."""
@@ -207,12 +226,48 @@ class RemoteFolder:
             part = found[position]
             if isinstance(part, BaseException):
                 raise part
-            if len(part) > end - begin:
-                self.ignores_ranges = True
-                found[position] = part = part[begin:end]
             if len(part) != end - begin:
                 raise EOFError(f"{len(part):,} bytes came in place of {end - begin:,}")
         return found
+
+    def _is_range_ignored(self, name: str) -> bool:
+        stream = self._requested(name, {"Range": "bytes=0-0"})
+        try:
+            if stream.is_range:
+                self._run(stream.read(1))  # so that the connection is used again
+        finally:
+            self._run(stream.close())
+        return not stream.is_range
+
+    def _streamed(self, entry: ShardEntry) -> Iterator[bytes]:
+        """Yield a shard from one request; a retry drops what came before."""
+        stream: HttpStream | None = None
+        done = 0
+
+        def next_part() -> bytes:
+            nonlocal stream
+            if stream is None:
+                stream = self._requested(entry.file)
+            try:
+                while stream.done < done:
+                    self._run(stream.read(min(_LEAST_BYTES, done - stream.done)))
+                return self._run(stream.read(min(_LEAST_BYTES, entry.size_bytes - done)))
+            except BaseException:
+                self._run(stream.close())
+                stream = None
+                raise
+
+        try:
+            while done < entry.size_bytes:
+                part = self._retried(entry.file, next_part, entry)
+                done += len(part)
+                yield part
+        finally:
+            if stream is not None:
+                self._run(stream.close())
+
+    def _requested(self, name: str, headers: Mapping[str, str] | None = None) -> HttpStream:
+        return self._run(HttpStream.requested(self._system()[0], self._path(name), headers or {}))
 
     def _parts(self, name: str, begin: int, end: int) -> list[bytes]:
         """Return the next parts of a file, as many as the server is likely to send in a short time."""
@@ -231,7 +286,7 @@ class RemoteFolder:
         For a shard, raise DamageError if it is found not to be that of the entry.
         """
         begun = time.monotonic()
-        number, pause_s = 0, _FIRST_PAUSE_S
+        number, pause_s, is_told = 0, _FIRST_PAUSE_S, False
         while True:
             self.pause(0)
             try:
@@ -240,7 +295,7 @@ class RemoteFolder:
                 raise RemoteError(f"{self}: the requests were stopped") from error
             except Exception as error:
                 reason = reason_of(error)
-                refusal = final_error(self / name, reason)
+                refusal = final_error(self / name, reason, bool(self._query))
                 if entry is not None and (refusal is not None or isinstance(reason, EOFError)):
                     self.require_unchanged(entry)
                 if refusal is not None:
@@ -255,6 +310,9 @@ class RemoteFolder:
                         f"{text_of(reason)}: check that the server can be reached from this machine, and "
                         "begin again: complete files are kept"
                     ) from error
+                if spent_s >= _SILENCE_S and not is_told:
+                    is_told, limit = True, f"for up to {self.timeout_s:.0f} s"
+                    _log.warning(printable(f"{self / name}: {text_of(reason)}: trying again {limit}"))
             self.pause(wait_s)
             number, pause_s = number + 1, 2 * pause_s
 
@@ -268,9 +326,13 @@ class RemoteFolder:
             if method in ("pipe_file", "put_file"):
                 system.makedirs(str(args[method == "put_file"]).rpartition("/")[0], exist_ok=True)
             return getattr(system, method)(*args, **options)  # with timeouts of its own, if any
+        return self._run(getattr(system, f"_{method}")(*args, **options), limit_s)
+
+    def _run(self, coroutine: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
+        """Return a coroutine's result; raise TimeoutError after `limit_s`, or the time of a stall."""
         limit_s = self.timeout_s * _STALL_SHARE if limit_s is None else limit_s
-        coroutine = asyncio.wait_for(getattr(system, f"_{method}")(*args, **options), limit_s)
-        request = asyncio.run_coroutine_threadsafe(coroutine, system.loop)
+        loop = self._system()[0].loop
+        request = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, limit_s), loop)
         self._requests.add(request)
         try:
             return request.result()

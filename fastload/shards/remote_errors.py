@@ -7,6 +7,7 @@ import errno
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 from fastload.errors import AccessError, LibraryMissingError, OptionError, RemoteError, RemoteMissingError
 
@@ -24,8 +25,45 @@ _FINAL_TYPES = (TypeError, ValueError, LookupError, AttributeError, ImportError,
 # Names of errors in the libraries for S3, Google and Azure: NoCredentialsError, RefreshError, ….
 _CREDENTIAL_ERROR = re.compile("Credential|Authentication|RefreshError")
 
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\")]*")
+# Parameters of queries that sign one file: Amazon S3 (signature versions 4 and 2), Google Cloud Storage
+# (versions 4 and 2). Azure's `sr` names what is shared: a blob, its version or snapshot, or a file.
+_ONE_FILE_PARAMETERS = frozenset({"x-amz-signature", "awsaccesskeyid", "x-goog-signature", "googleaccessid"})
+_ONE_FILE_RESOURCES = frozenset({"b", "bv", "bs", "f"})
 
-def final_error(url: str, error: Exception) -> Exception | None:
+
+def split_query(url: str) -> tuple[str, str]:
+    """Return a folder's URL, and the query that each request for one of its files needs, with its mark.
+
+    Only URLs of HTTP servers have a query; in an object store, a name may have a question mark.
+
+    Raises:
+        OptionError: The query signs one file, or the URL names a part of a page.
+    """
+    if not url.startswith("http"):
+        return url.rstrip("/"), ""
+    folder, mark, query = url.partition("?")
+    if "#" in url:
+        raise OptionError(
+            f"{folder.partition('#')[0]}: must be a URL without '#', which no client sends to the server: "
+            "leave out what follows, or write '%23' if the folder's name has it"
+        )
+    if _signs_one_file(query):
+        raise OptionError(
+            f"{folder}: the query signs one file, and a dataset has several: open s3:// or gs:// with "
+            "credentials, or a URL with a token for all files of a folder (Azure: a SAS of a container or "
+            "directory; CloudFront: a custom policy with a wildcard)"
+        )
+    return folder.rstrip("/"), mark + query
+
+
+def _signs_one_file(query: str) -> bool:
+    values = {name.lower(): value for name, value in parse_qsl(query)}
+    is_canned = "key-pair-id" in values and "policy" not in values  # CloudFront
+    return bool(_ONE_FILE_PARAMETERS & set(values)) or values.get("sr") in _ONE_FILE_RESOURCES or is_canned
+
+
+def final_error(url: str, error: Exception, has_query: bool = False) -> Exception | None:
     """Return the error to raise if no further attempt can succeed; None if one may."""
     found = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     status = next((each for each in found if isinstance(each, int)), 0)
@@ -33,10 +71,13 @@ def final_error(url: str, error: Exception) -> Exception | None:
         return RemoteMissingError(f"{url}: there is no such file ({text_of(error)}): check the URL")
     is_refused = isinstance(error, PermissionError) or status in _REFUSALS
     if is_refused or _CREDENTIAL_ERROR.search(type(error).__name__):
-        return AccessError(
-            f"{url}: the server refuses access ({text_of(error)}): check the credentials that fsspec finds "
-            "(environment, configuration files), or pass others as storage_options"
+        advice = (
+            "the query of the dataset's URL has expired, or does not cover this file: get a new one"
+            if has_query
+            else "check the credentials that fsspec finds (environment, configuration files), or pass others "
+            "as storage_options"
         )
+        return AccessError(f"{url}: the server refuses access ({text_of(error)}): {advice}")
     is_final = (400 <= status < 500 and status not in _TRANSIENT_STATUSES) or status in _UNSUPPORTED
     is_final |= isinstance(error, OSError) and error.errno in _FINAL_ERRNOS
     if is_final or isinstance(error, _FINAL_TYPES):
@@ -55,8 +96,9 @@ def reason_of(error: Exception) -> Exception:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's type and message."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """Return an error's type and message, without queries of URLs, which may be secret."""
+    message = _QUERY.sub(r"\1?…", str(error))
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def open_system(url: str, storage_options: Mapping[str, object]) -> tuple[AbstractFileSystem, str]:
@@ -73,9 +115,6 @@ def open_system(url: str, storage_options: Mapping[str, object]) -> tuple[Abstra
             f"{url}: reading and writing URLs needs fsspec ({error}): pip install fsspec, "
             "and the package for the protocol, such as s3fs, gcsfs or aiohttp"
         ) from error
-    if url.startswith("http") and "?" in url:
-        advice = "pass tokens as storage_options={'headers': {...}}"
-        raise OptionError(f"{url.partition('?')[0]}: must be a URL without a query: {advice}")
     try:
         system, path = url_to_fs(url, **storage_options)
     except ImportError as error:

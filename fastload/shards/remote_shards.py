@@ -2,7 +2,7 @@
 
 A shard is copied once half of its records have been requested, or if a copy of it exists, is being fetched,
 or was announced by a thread that reads ahead. Until then, and if there is no room for a copy, only its
-structure and the requested records are fetched.
+structure and the requested records are fetched. From servers that ignore ranges, shards are always copied.
 """
 
 from __future__ import annotations
@@ -90,12 +90,13 @@ class RemoteShards:
             RemoteError: It cannot be fetched.
         """
         entry, container = self._manifest.shards[number], self._manifest.container
-        needs_copy = self._wait_for_thread(number, close) or container != "hdf5" or self._needs_copy(number)
-        if needs_copy or self.copies.is_complete(entry) or self.copies.is_being_fetched(entry):
+        needs_copy = self._wait_for_thread(number, close) or self._needs_copy(number)
+        has_copy = self.copies.is_complete(entry) or self.copies.is_being_fetched(entry)
+        if needs_copy or has_copy or not self._has_ranges(entry):
             for is_second in (False, True):
                 copy = self.copies.get(entry)
                 # Not where ranges will do: a full shuffle would fetch a complete shard for a few records.
-                if copy is None and container != "hdf5":
+                if copy is None and not self._has_ranges(entry):
                     for other in [other for other, shard in self.opened.items() if not shard.is_ranged]:
                         close(other)  # so that its copy can be removed
                     copy = self.copies.get(entry)
@@ -113,7 +114,7 @@ class RemoteShards:
                     weakref.finalize(shard, lock.release)
                     return shard
             self._has_no_room.add(number)
-        if container != "hdf5":
+        if not self._has_ranges(entry):
             raise self.copies.no_room(entry)
         from fastload.shards.ranged import RangedReader
 
@@ -179,6 +180,9 @@ class RemoteShards:
     def _close_passed(self, close: Callable[[int], None]) -> None:
         for number in [number for number in self.opened if self._is_passed[number]]:
             close(number)
+
+    def _has_ranges(self, entry: ShardEntry) -> bool:
+        return self._manifest.container == "hdf5" and not self._remote.ignores_ranges(entry)
 
     def _needs_copy(self, number: int) -> bool:
         return is_worth_a_copy(self._manifest.shards[number], int(self._requested[number]))

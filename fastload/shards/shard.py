@@ -15,7 +15,7 @@ from pathlib import Path
 from fastload.errors import AccessError
 from fastload.shards.container import TOO_MANY_OPEN, ShardEntry, ShardReader, ShardWriter
 from fastload.shards.schema import Column
-from fastload.system.proc import descriptor_limit
+from fastload.system.proc import descriptor_limit, raise_descriptor_limit
 
 # On Windows: half of the C library's 512 files, a limit that Python cannot read.
 _FALLBACK_OPEN_SHARDS = 256
@@ -58,7 +58,7 @@ def open_within_limit(
     entry: ShardEntry,
 ) -> ShardReader:
     """Open a shard, which `close(number)` closes; at the limit, first close the oldest one of any reader."""
-    while len(_open) >= max_open_shards(container):
+    while not can_all_be_open(container, len(_open) + 1):
         _close_oldest()
     while True:
         try:
@@ -73,11 +73,16 @@ def open_within_limit(
             return shard
 
 
+def can_all_be_open(container: str, count: int) -> bool:
+    """Return True if so many shards can be open at once; the soft limit on descriptors is raised for them."""
+    if count > max_open_shards(container):
+        raise_descriptor_limit(2 * _MOST_OPEN_SHARDS)
+    return count <= max_open_shards(container)
+
+
 def max_open_shards(container: str) -> int:
     """Return how many shards of a container may be open: half of the descriptors, if each takes one."""
-    # From Python 3.13 on a mapping needs no descriptor, and HDF5 shards are only mapped.
-    takes_descriptor = container != "hdf5" or sys.version_info < (3, 13)
-    limit = descriptor_limit() if takes_descriptor else sys.maxsize
+    limit = sys.maxsize if container == "hdf5" else descriptor_limit()  # HDF5 shards are only mapped
     return _FALLBACK_OPEN_SHARDS if limit is None else max(1, min(limit // 2, _MOST_OPEN_SHARDS))
 
 

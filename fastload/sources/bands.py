@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fastload.contracts import SourceRecord
 from fastload.errors import DecodeError, OptionError, SourceError
 from fastload.images.arrays import Pixels
 from fastload.images.header import read_header
@@ -22,7 +23,7 @@ from fastload.sources.file_source import FileSource, ListedSource
 from fastload.sources.files import FileList, NameTable, digest_of, list_files, safe_key
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.malformed import malformed
-from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.protocol import Source
 
 OTHER_BAND = "of no band that was named"
 
@@ -81,11 +82,13 @@ def _plane(path: str, data: bytes) -> Pixels:
     return pixels[:, :, :1]
 
 
-def joined_bands(sources: Mapping[str, Source], bands: Sequence[str]) -> dict[str, Source]:
-    """Return sources of files with those of each image joined, its channels in the order of `bands`.
+def joined_bands(sources: Mapping[str, Source], bands: Sequence[str] | None) -> Mapping[str, Source]:
+    """Return sources of files with those of each image joined, its channels in the order of `bands`, if any.
 
     Raises OptionError if the source has no such files, and SourceError if no image has a band.
     """
+    if bands is None:
+        return sources
     if len(bands) < 2 or len({*bands}) < len(bands) or not all(bands):
         raise OptionError(f"bands must be two or more different names, got {list(bands)!r}")
     joined: dict[str, Source] = {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 
+from fastload.contracts import SourceRecord
 from fastload.errors import DecodeError, SourceError
 from fastload.images.header import orientation_of, parsed_header
 from fastload.shards.schema import Field
 from fastload.sources.files import FileList, digest_of
-from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.protocol import Source
 
 
 class CacheableFiles(Source):

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fastload.contracts import SourceRecord
 from fastload.shards.schema import Field
 from fastload.sources.file_source import ListedSource
 from fastload.sources.files import unreadable
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.protocol import Claim, Reading, Source, SourceRecord
+from fastload.sources.protocol import Claim, Reading, Source
 from fastload.sources.splits import SPLITS, by_split, split_words
 
 SHARD = Field("shard", "scalar", "int64", internal=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from fastload.contracts import SourceRecord
 from fastload.errors import FastloadError, SourceError
 from fastload.images.arrays import Size
 from fastload.images.header import read_header
@@ -17,7 +17,7 @@ from fastload.images.region import swaps_sides
 from fastload.shards.schema import Field
 from fastload.sources.files import NOT_FOUND, FileList, NameTable, Values, digest_of, safe_key, value_at
 from fastload.sources.malformed import malformed, quoted
-from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.protocol import Source
 
 
 @dataclass(eq=False, kw_only=True)
@@ -89,14 +89,6 @@ class FileSource(ImageFileSource):
         return sum(int(files.sizes_bytes.clip(min=0).sum()) for files in self.record_files())
 
 
-@runtime_checkable
-class ReadsFiles(Protocol):
-    """A dataset that can read its samples from files without changing them."""
-
-    def files_read(self) -> FileSource | None:
-        """Return the files and labels that are the samples; None if they are changed, as by a transform."""
-
-
 def _part(column: Values, indices: Sequence[int]) -> Values:
     if isinstance(column, FileList):
         return column.part(indices)
@@ -141,6 +133,7 @@ class AnnotatedFiles(ImageFileSource):
     origin: str = ""  # the file from which texts were taken, for messages
     reader: AnnotationReader | None = None  # None for images with only masks
     needs_masks: bool = False  # if False, a missing mask is stored as b""
+    if_no_mask: str = ""  # what to do if a file is not the mask that it seems to be, for messages
 
     def read(self, index: int) -> SourceRecord:
         """Read an image and its annotations; raise SourceError, naming the file, if either is malformed."""
@@ -182,8 +175,7 @@ class AnnotatedFiles(ImageFileSource):
         try:
             decode_mask(data)
         except FastloadError as error:
-            choice = "; to take the folders for classes, say --layout classes" if self.kind == "masks" else ""
-            raise SourceError(f"{path}: {error}{choice}") from error
+            raise SourceError(f"{path}: {error}{self.if_no_mask}") from error
         return data
 
     def _size(self, data: bytes, path: str) -> Size:

@@ -34,7 +34,9 @@ class SourceLayout:
     """A layout, by the parts that it has.
 
     `name` is its name for `--layout` and the `kind` of its sources, up to a hyphen. A layout that
-    `yields_to` others claims no folder that one of them claims, because they read its files, too.
+    `yields_to` others claims no folder that one of them claims, because they read its files, too. Records
+    may lack a further file, such as a mask: `may_lack` names it. The annotation files of a layout that
+    `states_no_sizes` are right for images of any size.
     Annotations are written image by image by a `writer`, files that hold many records by `write_files`, which
     returns their paths.
     """
@@ -44,6 +46,8 @@ class SourceLayout:
     recognise: Callable[[Listing], Claim | None] = _nothing  # a folder
     recognise_file: Callable[[str], Claim | None] = _nothing  # a file of records, or of their description
     yields_to: tuple[str, ...] = ()
+    may_lack: str = ""
+    states_no_sizes: bool = False
     writer: type[LayoutWriter] | None = None
     write_files: Callable[[StoredRecords, Path], list[Path]] | None = None
 
@@ -62,6 +66,7 @@ LAYOUTS = (
         "a segmentation dataset of images and masks",
         masks.recognise,
         yields_to=("yolo",),
+        may_lack="a mask",
         writer=LayoutWriter,
     ),
     SourceLayout(
@@ -72,6 +77,7 @@ LAYOUTS = (
         "a Hugging Face dataset",
         huggingface.recognise,
         huggingface.recognise_file,
+        states_no_sizes=True,
         write_files=write_arrow,
     ),
     SourceLayout(

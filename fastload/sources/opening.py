@@ -178,10 +178,11 @@ def _other_layout(listing: Listing, claimed: tuple[SourceLayout, Claim], part: L
     beside = [name for name in listing.top.visible if not f"{place}/".startswith(f"{listing.shown(name)}/")]
     lost = f", without {in_quotes(beside)}" if part is not listing and beside else ""
     with contextlib.suppress(FastloadError):  # packing the part reports it
-        sources = claim.read().sources.values() if layout.name == "masks" else ()
+        sources = claim.read().sources.values() if layout.may_lack else ()
         sizes = [files.sizes_bytes for source in sources for files in source.record_files()]
         if lacking := sum(int((each == NOT_FOUND).sum()) for each in sizes):
-            lost = f", with --on-error skip, but for {format_count(lacking, 'image')} without a mask{lost}"
+            images = f"{format_count(lacking, 'image')} without {layout.may_lack}"
+            lost = f", with --on-error skip, but for {images}{lost}"
     return SourceError(
         f"{listing.name}: must be a folder of images, by classes or not, got {layout.title} ({place}: "
         f"{claim.evidence}), whose annotations would be lost: {pack_command(place)} keeps them{lost}; "

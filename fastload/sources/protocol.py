@@ -7,70 +7,52 @@ that is chosen gives a `Reading`: a `Source` for each split, and what it knows o
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastload.images.arrays import Pixels
+from fastload.contracts import RecordSource
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources.files import FileList
 from fastload.sources.listing import Listing
 
-Details = Mapping[str, Any]
-"""JSON from which `unpack` writes the layout of a source."""
-
-
-@dataclass(slots=True)
-class SourceRecord:
-    """One record, read from its source."""
-
-    key: str  # a relative path with `/` between its parts, or a number
-    # A file, or pixels: (height, width, channels) or grey (height, width); None if the source has no images.
-    image: bytes | Pixels | None
-    values: dict[str, object]  # by field; b"" for a further image that the record lacks
-    notes: tuple[str, ...] = ()  # corrections, one sentence each
+# The kinds of sources of images without annotations, which FolderDataset reads too.
+CLASS_FOLDERS, IMAGES_ALONE = "folder", "flat"
 
 
 @dataclass(eq=False, kw_only=True)
-class Source(ABC):
-    """List of records that any process can read by index; picklable."""
+class Source(RecordSource, ABC):
+    """List of records, with what a packed dataset says of them; see `RecordSource`."""
 
-    kind: str  # `folder`, `flat` (images alone), `table`, `dataset` or a layout; selects `unpack`'s writer
-    name: str  # the source's path as given, or the dataset's class
-    classes: tuple[str, ...]  # names, by label
+    kind: str
+    name: str
+    classes: tuple[str, ...]
     fields: tuple[Field, ...]  # of each record, except its image
     warnings: tuple[str, ...] = ()  # peculiarities that did not stop the listing, one sentence each
     # What else needs attention, such as a split without labels; empty if the layout is named.
     doubts: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)  # for a table, the decision about each field
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
-    details: Details = field(default_factory=dict)
-    is_upright: bool = False  # coordinates refer to the image turned by its EXIF orientation
+    details: Mapping[str, object] = field(default_factory=dict)  # JSON for the layout's writer
+    is_upright: bool = False
     # In the first split alone: the account of the folder, and the annotation files of all splits, by names
     # relative to the folder of the keys, which are attached to the packed dataset.
     account: Account | None = None
     attached: FileList | None = None
-    has_images: bool = True  # each record has an image
+    has_images: bool = True
     doubt: str = ""  # the message that refuses the source, unless its layout is named
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-
     def key(self, index: int) -> str:
-        """Return the key of a record, by default its index, padded with zeros; keys may repeat."""
+        """Return the index, padded with zeros."""
         return f"{index:08d}"
 
-    @abstractmethod
-    def read(self, index: int) -> SourceRecord:
-        """Read one record; raise SourceError, naming it, if it cannot be read or does not fit the fields."""
-
     def sizes_bytes(self) -> npt.NDArray[np.int64] | None:
-        """Return the size of each record in the source; None if sizes are unknown until records are read."""
+        """Return None: sizes are unknown."""
         return None
 
     def record_files(self) -> Iterator[FileList]:
@@ -80,13 +62,6 @@ class Source(ABC):
     def annotation_files(self) -> Iterator[FileList]:
         """Yield the lists of the other files that are read with the records."""
         yield from ()
-
-    @abstractmethod
-    def fingerprint(self) -> str | None:
-        """Return a hexadecimal digest of the listing, which changes if a name, size or time does.
-
-        Return None if later changes of the source could not be detected.
-        """
 
 
 @dataclass(frozen=True, slots=True)

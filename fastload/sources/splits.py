@@ -43,7 +43,7 @@ def splits_in(name: str) -> set[str]:
     return {SPLITS[word[0]] for word in split_words(name)}
 
 
-def in_order(splits: Mapping[str, T]) -> dict[str, T]:
+def sorted_splits(splits: Mapping[str, T]) -> dict[str, T]:
     """Return splits in the order in which they are packed: train, val, test, then all others."""
     return {split: splits[split] for split in dict.fromkeys((*SPLITS.values(), *splits)) if split in splits}
 
@@ -64,7 +64,7 @@ def by_split(where: str, named: Mapping[str, T]) -> dict[str, T]:
         if other != name:
             got = f"{other!r} and {name!r}"
             raise malformed(where, "have one name for each split", got, "rename or remove the wrong one")
-    return in_order({split: value for split, (_, value) in found.items()})
+    return sorted_splits({split: value for split, (_, value) in found.items()})
 
 
 def require_plain_splits(listing: Listing, folder: Folder) -> None:

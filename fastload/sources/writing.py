@@ -19,11 +19,11 @@ from fastload.errors import DamageError, DecodeError, FormatError, RemoteMissing
 from fastload.images.encodings import ENCODINGS, as_file, encoding_named
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.attachment import Attachment, read_attachment
+from fastload.shards.json_values import JsonValue
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
-from fastload.sources.protocol import Details
 from fastload.system.units import format_count
 
 _SUFFIXES = {
@@ -49,7 +49,7 @@ class LayoutWriter:
         self.manifest = manifest
         self.split = split
         self.images: list[PurePosixPath] = []
-        self.details: Details = dict(manifest.details)
+        self.details = JsonValue(manifest.details, "details")
         self.names = frozenset(field.name for field in manifest.fields)
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
@@ -90,7 +90,7 @@ class StoredRecords:
         self.manifest = reader.manifest
         image_fields = [field for field in self.manifest.fields if field.kind == "image"]
         self._images = image_fields if images is None else images
-        self.details: Details = dict(self.manifest.details)
+        self.details = JsonValue(self.manifest.details, "details")
         self.damaged: list[str] = []
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class StoredRecords:
 
     def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, ImageFiles]]]]:
         """Yield the name of each source file and an iterator of its records, to be exhausted first."""
-        names = self.details["files"]
+        names = [each.text() for each in self.details["files"].each()]
         for number, records in itertools.groupby(self, lambda each: each[0]["shard"]):
             if not 0 <= number < len(names):
                 raise FormatError(f"a record must be of one of {len(names)} files, got {number}: pack again")
@@ -136,7 +136,7 @@ def _stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes
     shape = record.image_shape(field.name)
     if not shape[0]:
         return bytes(stored), ""  # kept although it is not a readable image
-    encoding = encoding_named(field.encoding or "keep", pixel_type=field.pixel_type)
+    encoding = encoding_named(field.encoding, pixel_type=field.pixel_type)
     if not encoding.holds_files:
         file = as_file(encoding.decode(stored, shape), field.pixel_type)
         return file, _SUFFIXES[format_of(file[:HEAD_BYTES]) or ""]
@@ -171,18 +171,19 @@ def safe_path(root: Path, key: str) -> Path:
     return root.joinpath(*(parts or ["unnamed"]))
 
 
-def restorable(readers: Mapping[str, RecordReader]) -> tuple[RecordReader, Attachment] | None:
+def restorable(
+    readers: Mapping[str, RecordReader], *, states_sizes: bool
+) -> tuple[RecordReader, Attachment] | None:
     """Return the reader of the dataset with the attached files, and their entry.
 
-    Return None if they do not describe what is unpacked: images under other names or of other sizes, a part
-    of the records or of the splits.
+    Return None if they do not describe what is unpacked: images under other names or, if they state sizes, of
+    other sizes; a part of the records or of the splits.
     """
     manifests = [reader.manifest for reader in readers.values()]
-    encodings = [None if each.image is None else each.image.encoding for each in manifests]
-    are_same = all(each is None or ENCODINGS[each].is_lossless for each in encodings) and not any(
-        each.made.get("limit") or each.skipped for each in manifests
-    )
-    are_same |= all(each.made.get("source_kind") == "huggingface" for each in manifests)  # of no image's size
+    encodings = [each.image.encoding for each in manifests if each.image is not None]
+    are_whole = not any(each.made.get("limit") or each.skipped for each in manifests)
+    are_same = all(each is not None and ENCODINGS[each].is_lossless for each in encodings) and are_whole
+    are_same |= not states_sizes
     for reader in readers.values():
         attachment = reader.manifest.attachment
         if attachment is not None and are_same and {*attachment.splits} in ({*readers}, {""}):

@@ -6,6 +6,7 @@ limit of open files on macOS.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -70,6 +71,25 @@ def descriptor_limit() -> int | None:
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+# OPEN_MAX, above which setrlimit fails on macOS, whatever the hard limit (its manual page).
+_MOST_ON_MACOS = 10_240
+
+
+def raise_descriptor_limit(wanted: int) -> None:
+    """Raise the soft limit on file descriptors to `wanted`, as far as the hard limit allows."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if sys.platform == "darwin":
+        allowed = min(allowed, _MOST_ON_MACOS)
+    if resource.RLIM_INFINITY != soft < allowed:
+        with contextlib.suppress(OSError, ValueError):  # where a sandbox forbids it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def free_descriptors() -> int | None:

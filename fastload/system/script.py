@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import site
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -100,6 +101,8 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
         # A command that pip installed, such as yolo; beside this Python if its environment is not activated.
         path = shutil.which(path) or shutil.which(path, path=os.path.dirname(sys.executable)) or path
     file = os.path.abspath(path)
+    if os.path.exists(file) and stat.S_ISCHR(os.stat(file).st_mode):  # /dev/zero never ends
+        raise OptionError(f"{path}: the script must be a file, got a device: check its path")
     try:
         with io.open_code(file) as source:
             # Without this module's `from __future__ import annotations`.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from fastload.transforms.options import Described, require, to_probability
 from fastload.transforms.pixels import to_pixels
 from fastload.transforms.transform import BatchTransform, Parameters, Row, Sizes, Transform
 
-AnyTransform = Callable[..., Any]
+AnyTransform = Callable[..., object]
 Transforms = Sequence[Transform] | Sequence[BatchTransform]
 
 
@@ -64,11 +64,12 @@ def flattened(transform: AnyTransform | None) -> list[AnyTransform]:
     return [] if transform is None else [transform]
 
 
-def call_foreign(step: AnyTransform, image: object) -> Any:
+def call_foreign(step: AnyTransform, image: object) -> object:
     """Call any library's transform with an image; albumentations' by keyword and with an array."""
     if package_of(step) != "albumentations":
         return step(image)
-    return step(image=np.ascontiguousarray(to_pixels(image)))["image"]
+    result = step(image=np.ascontiguousarray(to_pixels(image)))
+    return cast("Mapping[str, object]", result)["image"]
 
 
 def package_of(step: object) -> str:

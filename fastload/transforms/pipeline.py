@@ -11,11 +11,12 @@ is not split: it runs image by image, step by step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from fastload.contracts import AppliesToImages
 from fastload.images.arrays import Pixels
 from fastload.transforms.compose import (
     AnyTransform,
@@ -49,7 +50,7 @@ class Drawn(NamedTuple):
     """A pipeline with the parameters of a batch."""
 
     geometry: Geometry  # the head
-    body: list[tuple[Transform, Parameters]]
+    body: list[tuple[AppliesToImages, Parameters]]
     size: tuple[int, int] | None  # (height, width) of the results; None if they differ
     channels: int  # of the results
     is_uniform: bool  # True if images have one size after each step of the body, too
@@ -121,7 +122,7 @@ class Pipeline:
         geometry = Geometry(sizes)
         known = self._drawn_at_once(sizes)
         moved = None if annotations is None else list(annotations)
-        body: list[tuple[Transform, Parameters]] = []
+        body: list[tuple[AppliesToImages, Parameters]] = []
         is_uniform = True
         for place, step in self._steps:
             if place in known:
@@ -156,12 +157,12 @@ class Pipeline:
         tail = self.tail
         return images if tail is None else tail.on(images)
 
-    def run(self, pixels: Pixels, draws: Draws) -> Any:
+    def run(self, pixels: Pixels, draws: Draws) -> object:
         """Run all steps but scenes' on one image (height, width, 3), as foreign ones have to be.
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: Any = pixels
+        image: object = pixels
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)
@@ -183,7 +184,7 @@ def _runs_on_device(step: object) -> bool:
     return isinstance(step, Transform) and step.runs_on_device
 
 
-def _foreign_result(step: AnyTransform, image: object) -> Any:
+def _foreign_result(step: AnyTransform, image: object) -> object:
     """Call another library's transform with the type of image that it takes."""
     if isinstance(image, np.ndarray):
         # torchvision's transforms return arrays unchanged, without any error.

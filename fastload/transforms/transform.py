@@ -12,17 +12,18 @@ returns the same types.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeGuard
+from typing import ClassVar, TypeGuard, TypeVar, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.contracts import Box, Gathered
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels
 from fastload.images.deferred import View
-from fastload.images.region import Box
 from fastload.images.resize import Resampling
 from fastload.transforms.annotations import Annotations as Annotations
 from fastload.transforms.draws import Draws as Draws
@@ -30,12 +31,15 @@ from fastload.transforms.draws import fresh_draws
 from fastload.transforms.options import Described, to_probability
 from fastload.transforms.pixels import Image, is_pil, like, to_pixels, tv_kind
 from fastload.transforms.samples import SampleParts
-from fastload.transforms.windows import Gathered
+from fastload.transforms.windows import taken
 
 Ints = NDArray[np.int64]
 Sizes = Ints  # (images, 2): heights and widths
 Parameters = NDArray[np.float64]  # (images, width)
 Row = Sequence[float]  # the parameters of one image
+
+_Sample = TypeVar("_Sample")
+_Target = TypeVar("_Target")
 
 
 class Geometry:
@@ -137,19 +141,12 @@ class Transform(Described):
         raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Apply the result of `draw` to images of one size whose results have one size too.
-
-        Images and results are (images, height, width, channels); the images are contiguous, and may be
-        changed.
-        """
+        """Apply the result of `draw` to images of one size; see `AppliesToImages`."""
         return np.stack([self.apply(*pair) for pair in zip(images, parameters.tolist(), strict=True)])
 
     def apply_gathered(self, gathered: Gathered, parameters: Parameters, out: Pixels | None = None) -> Pixels:
-        """Apply parameters to a batch of stored images, like `apply_batch`; those must not be changed.
-
-        `out` is memory that the result may be written to, if it has the result's shape and dtype.
-        """
-        return self.apply_batch(gathered.taken(out), parameters)
+        """Apply the result of `draw` to a batch of stored images; see `AppliesToImages`."""
+        return self.apply_batch(taken(gathered, out), parameters)
 
     def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
         """Apply the result of `draw` to a batch on a device, with the same results as `apply_batch`.
@@ -172,7 +169,13 @@ class Transform(Described):
             "objects or a mask: return the annotations themselves if it changes only colours"
         )
 
-    def __call__(self, *inputs: object) -> Any:
+    @overload
+    def __call__(self, sample: _Sample, /) -> _Sample: ...
+    @overload
+    def __call__(self, image: _Sample, target: _Target, /) -> tuple[_Sample, _Target]: ...
+    @overload
+    def __call__(self, *inputs: object) -> object: ...
+    def __call__(self, *inputs: object) -> object:
         """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
         An image is a tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
@@ -217,7 +220,7 @@ class Transform(Described):
         return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, row))
 
     def apply_checked(self, image: Pixels, parameters: Row) -> Pixels:
-        """Check the dtype of an image, then apply parameters to it."""
+        """Check the dtype of an image, then apply parameters to it; see `AppliesToImages`."""
         self.require_dtype(image.dtype)
         return self.apply(image, parameters)
 
@@ -246,7 +249,7 @@ class ColourTransform(Transform):
 class BatchTransform(Described):
     """Base class of transforms of whole batches, as a DataLoader returns them."""
 
-    def __call__(self, *batch: object) -> Any:
+    def __call__(self, *batch: object) -> object:
         raise NotImplementedError
 
 
@@ -290,6 +293,12 @@ def common_size(sizes: Sizes) -> tuple[int, int] | None:
     """Return the one (height, width) of all images; None if they differ."""
     is_one = sizes.strides[0] == 0 or not (sizes != sizes[0]).any()
     return (int(sizes[0, 0]), int(sizes[0, 1])) if is_one else None
+
+
+@functools.lru_cache(256)
+def equal_sizes(size: tuple[int, int], count: int) -> Sizes:
+    """Return the sizes of images that all have one (height, width), read-only."""
+    return np.broadcast_to(size, (count, 2))  # 6 µs
 
 
 def _box_in_box(outer: Ints, inner: Ints) -> Ints:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.contracts import Gathered
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.opencv import cv2
@@ -36,16 +36,10 @@ _CHANNELS_OF_COLOURS = 4  # of OpenCV's borders
 _WORD_BYTES = 8
 
 
-class Gathered(NamedTuple):
-    """A batch as rows of an array (count, height, width, channels), contiguous, possibly a mapped file."""
-
-    images: Pixels
-    rows: NDArray[np.int64]
-
-    def taken(self, out: Pixels | None = None) -> Pixels:
-        """Return a copy of the batch's images; see `memory_for`."""
-        out = memory_for((len(self.rows), *self.images.shape[1:]), self.images.dtype, out)
-        return np.take(self.images, self.rows, axis=0, out=out, mode="clip")
+def taken(gathered: Gathered, out: Pixels | None = None) -> Pixels:
+    """Return a copy of the batch's images; see `memory_for`."""
+    out = memory_for((len(gathered.rows), *gathered.images.shape[1:]), gathered.images.dtype, out)
+    return np.take(gathered.images, gathered.rows, axis=0, out=out, mode="clip")
 
 
 def memory_for(shape: tuple[int, ...], dtype: DType, out: Pixels | None) -> Pixels:

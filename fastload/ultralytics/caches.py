@@ -24,6 +24,7 @@ from ultralytics.data import base
 from ultralytics.data.base import BaseDataset
 from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 
+from fastload.contracts import Box
 from fastload.datasets.cache.disk import DiskCache, open_disk_cache
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.sharing import can_cache, open_store, store_folder
@@ -34,7 +35,7 @@ from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.encodings import Yuv420
 from fastload.images.nv12 import nv12_size
 from fastload.images.opencv import cv2
-from fastload.images.region import Box, upright
+from fastload.images.region import upright
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import list_files
 from fastload.system.patching import Replacement

@@ -26,6 +26,7 @@ from fastload.images.decode import imdecode
 from fastload.images.encodings import encoding_named
 from fastload.images.header import orientation_of
 from fastload.images.opencv import cv2
+from fastload.images.pixel_types import RGB
 from fastload.images.region import swaps_sides, upright
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.record import Record
@@ -43,6 +44,8 @@ _SPLITS = ("train", "val", "test")
 
 # The default of `max_files` in ultralytics.data.utils.check_file_speeds (8.4).
 _TIMED_FILES = 5
+
+_opened: dict[str, PackedImages] = {}  # by folder
 
 
 def packed_replacements() -> list[Replacement]:
@@ -64,7 +67,12 @@ class PackedImages:
         manifest = self._reader.manifest
         if manifest.image is None:
             raise OptionError(f"{folder}: must have images to train YOLO, and its records have none")
-        self._encoding = encoding_named(manifest.image.encoding or "keep")
+        if manifest.image.pixel_type != RGB:
+            raise OptionError(
+                f"{folder}: must have images of {RGB} to train YOLO, got {manifest.image.pixel_type}: pack "
+                "them with --convert uint8, or give Ultralytics the files, of which it takes others"
+            )
+        self._encoding = encoding_named(manifest.image.encoding)
         self._is_upright = bool(manifest.details.get("is_upright"))
         self._fields = {field.name: field for field in manifest.fields}
         self.identity = " ".join(shard.identity for shard in manifest.shards)
@@ -79,7 +87,8 @@ class PackedImages:
             image = imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
             return upright(image, orientation_of(data)) if self._is_upright else image
         rgb = self._encoding.decode(record.stored("image"), record.image_shape())
-        return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
+        out = rgb if rgb.flags.writeable else None
+        return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR, dst=out), np.uint8)
 
     def label(self, name: str, has_keypoints: bool, has_outlines: bool) -> Labels:
         """Return the objects of an image as Ultralytics' reader of label files does.
@@ -161,10 +170,11 @@ class PackedImages:
         return points
 
 
-@functools.cache
 def packed_at(folder: str) -> PackedImages:
     """Return the records of a packed dataset; each process opens it once."""
-    return PackedImages(folder)
+    if folder not in _opened:
+        _opened[folder] = PackedImages(folder)
+    return _opened[folder]
 
 
 def packed_of(name: str) -> PackedImages | None:
@@ -173,7 +183,7 @@ def packed_of(name: str) -> PackedImages | None:
     # A folder of splits holds packed datasets, whose names end with .fl too.
     while f".fl{os.sep}" in folder:
         folder = folder.rpartition(f".fl{os.sep}")[0] + ".fl"
-        if looks_packed(Path(folder)):
+        if folder in _opened or looks_packed(Path(folder)):
             return packed_at(folder)
     return None
 

@@ -10,7 +10,7 @@ import pytest
 from fastload import Cache, FolderDataset
 from fastload.cli.cache import _ago
 from fastload.cli.main import main
-from fastload.datasets.cache.disk_filling import CopyPlace, fill
+from fastload.datasets.cache.disk_filling import CopyPlace, fill_copy
 from fastload.sources import open_source
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
@@ -27,7 +27,7 @@ def folder(tmp_path):
     for name, is_wanted in (("photos-aaaaaaaaaaaa", lambda: True), ("photos-bbbbbbbbbbbb", lambda: False)):
         lock = folder.lock(name)
         with contextlib.nullcontext() if is_wanted() else pytest.raises(SystemExit):
-            fill(source, CopyPlace(folder, name, "encoded"), is_wanted)
+            fill_copy(source, CopyPlace(folder, name, "encoded"), is_wanted)
         lock.release()
     os.utime(folder.path / "photos-bbbbbbbbbbbb.lock", (1, 1))
     return folder
@@ -133,10 +133,8 @@ def test_what_cannot_be_meant_is_refused(cli, folder, words):
     assert len(folder.entries()) == 2
 
 
-def test_the_action_alone_is_required(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["cache"])
-    assert "required: {list,clear} (" in capsys.readouterr().err
+def test_without_an_action_all_caches_are_listed(cli):
+    assert cli() == cli("list")
 
 
 def test_nothing_of_a_removed_cache_stays_or_comes_back(folder):

@@ -11,6 +11,8 @@ import cv2
 import pytest
 
 import fastload
+from fastload.cli import info
+from fastload.cli.main import main
 from tests.commands import run, run_python
 from tests.folders import class_folders, encoded, files_in, pixels
 
@@ -150,7 +152,13 @@ BAD_CALLS = {
     "too little space": ["pack", "photos", "out.fl", "--space", "100"],
     "an unknown encoding": ["pack", "photos", "out.fl", "--encode", "gif"],
     "an unknown command": ["bake"],
-    "no command": [],
+    "a quality for keep": ["pack", "photos", "out.fl", "--encode", "keep", "--quality", "80"],
+    "a quality for what auto chooses": ["pack", "photos", "out.fl", "--quality", "80"],
+    "a destination that cannot be written to": ["pack", "photos", "note.txt/out.fl"],
+    "a folder that cannot be written to": ["unpack", "photos.fl", "note.txt/out"],
+    "a preview of nothing": ["preview", "nosuch"],
+    "a preview of a file": ["preview", "note.txt"],
+    "a device as a script": ["run", "/dev/zero"],
     "info on nothing": ["info", "nowhere.fl"],
     "info on a folder of photos": ["info", "photos"],
     "verify on nothing": ["verify", "nowhere.fl"],
@@ -169,12 +177,39 @@ def test_bad_input_is_one_sentence_and_no_traceback(name, packed, tmp_path):
     (tmp_path / "note.txt").write_text("hello")
     (tmp_path / "table.csv").write_text("path,label\nmissing.jpg,cat\n")
     before = sorted(os.listdir(tmp_path))
-    code = 3 if name == "a preview that cannot be written" else 2
-    _, err = fastload_cli(*BAD_CALLS[name], expect=code, cwd=tmp_path)
+    _, err = fastload_cli(*BAD_CALLS[name], expect=2, cwd=tmp_path)
     assert "Traceback" not in err
     assert err.strip().splitlines()[-1].startswith("fastload")
     left = set(os.listdir(tmp_path)) - set(before)
     assert not left
+
+
+@pytest.mark.parametrize("command", [[], ["bench"]], ids=str)
+def test_a_command_without_its_command_shows_the_help(command):
+    _, err = fastload_cli(*command, expect=2)
+    assert err == fastload_cli(*command, "--help")[0]
+
+
+@pytest.mark.parametrize("command", ["doctor", "cache", "run", "info"])
+def test_exit_codes_of_a_command_are_its_own(command):
+    help_text, _ = fastload_cli(command, "--help")
+    codes = help_text.partition("exit codes:\n")[2]
+    assert codes.startswith("  0    success\n")
+    assert "pack" not in codes
+
+
+@pytest.mark.parametrize("reason", ["the error itself", "an error that it causes"])
+def test_ctrl_c_is_reported_whatever_is_raised_in_its_course(monkeypatch, capsys, reason):
+    def interrupted(options):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            if reason == "an error that it causes":
+                raise RuntimeError("DataLoader worker (pid 7) exited unexpectedly")
+
+    monkeypatch.setattr(info, "run", interrupted)
+    assert main(["info", "x.fl"]) == 130
+    assert capsys.readouterr().err == "fastload: interrupted: the same command starts over\n"
 
 
 def test_another_package_of_the_same_name_is_reported(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 import fastload
 from fastload.cli import parser
-from fastload.packing import options
+from fastload.packing.encoding import options
 from tests.commands import run, run_on_terminal
 from tests.folders import class_folders, pixels
 
@@ -87,7 +87,7 @@ def test_the_encodings_of_the_command_line_are_those_of_packing():
 
 
 def test_missing_argument_is_named_if_all_options_are_known():
-    missing = {(): "COMMAND", ("doctor", "--quiet"): "PATH", ("pack", "--over", "--qual=9", "a"): "DEST"}
+    missing = {("doctor", "--quiet"): "PATH", ("pack", "--over", "--qual=9", "a"): "DEST"}
     for arguments, name in missing.items():
         done = run(*arguments)
         assert done.returncode == 2

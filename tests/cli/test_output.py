@@ -221,9 +221,9 @@ class TestPreview:
         return image
 
     def test_impossible_preview_is_reported_before_anything_is_printed(self, packed, tmp_path):
-        for name, code in (("x.jpg", 2), ("nowhere/x.png", 3)):
+        for name in ("x.jpg", "nowhere/x.png"):
             done = run("preview", packed, "--out", tmp_path / name)
-            assert (done.returncode, done.stdout) == (code, "")
+            assert (done.returncode, done.stdout) == (2, "")
 
     def test_images_of_every_size_are_shown(self, tmp_path):
         for number, (height, width) in enumerate(

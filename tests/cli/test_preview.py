@@ -121,7 +121,7 @@ def test_the_command_draws_packed_folder_and_own_datasets(dataset, here, capsys)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nothing.fl"], "must be a packed dataset, a folder, or MODULE:NAME"),
+        (["nothing.fl"], "does not exist: name a packed dataset, a folder, or MODULE:NAME"),
         (["no_such_module:x"], "must be MODULE:NAME of a dataset that can be imported"),
         (["photos", "--transform", "preview_of_dots:missing"], "must be MODULE:NAME of a transform"),
         (["photos", "--out", "x.jpg"], "a preview must be a .png file"),

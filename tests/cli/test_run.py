@@ -141,7 +141,7 @@ def test_an_unknown_dataset_is_left_as_it_is(script):
     assert done.stdout == "[[0, 1], [2, 3], [4]]\n"
     assert "DataLoader of range, 5 samples" in done.stderr
     assert "left as it is" in done.stderr
-    assert "from fastload import DataLoader" in done.stderr
+    assert "To keep it" not in done.stderr
 
 
 def test_an_error_of_the_script_is_shown_as_by_python(script):
@@ -218,7 +218,7 @@ from torch.utils.data import DataLoader
 names = {"plain": DataLoader.__init__}
 exec(compile("def init(of, *args, **options): plain(of, *args, **options)", "library.py", "exec"), names)
 DataLoader.__init__ = names["init"]
-DataLoader(range(4))
+list(DataLoader(range(4), num_workers=1))
 """
 
 

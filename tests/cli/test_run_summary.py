@@ -10,6 +10,8 @@ from fastload.cli import run as run_command
 from fastload.loader.clock import EpochTimes
 from fastload.loader.replacing import ReplacedLoader
 from fastload.ultralytics.collating import PatchedCollate
+from tests.cli.test_run import TRAIN, run
+from tests.datasets.reference import folder_of
 
 
 def entry(is_direct=True, is_compiled=True, changes="Digits"):
@@ -41,9 +43,10 @@ class Clock:
 
     batch_size: int = 20
     waiting_s: float = 1.0
+    num_workers: int = 0
 
     def times(self):
-        return EpochTimes(0, None, self.batch_size, 3, 0.0, self.waiting_s, 0.0, ())
+        return EpochTimes(self.num_workers, None, self.batch_size, 3, 0.0, self.waiting_s, 0.0, ())
 
 
 def summary_of(theirs, ours, **times):
@@ -95,8 +98,35 @@ def test_the_line_that_a_patched_library_needs_is_advised_once_whatever_its_desc
     assert line == "  fastload.ultralytics.patch(), before the training"
 
 
+def test_nothing_is_to_be_kept_where_nothing_is_faster():
+    loader = entry(is_compiled=False)
+    assert not list(run_command._ways_to_keep_it([loader]))
+    loader.clock = Clock(num_workers=2)  # their batches travel faster
+    assert list(run_command._ways_to_keep_it([loader])) == ["  from fastload import DataLoader"]
+
+
 def test_compiling_is_advised_for_a_library_that_makes_the_loader_of_a_compiled_dataset():
-    kept = "\n".join(run_command._ways_to_keep_it([entry(is_direct=False), entry(is_compiled=False)]))
+    kept = "\n".join(run_command._ways_to_keep_it([entry(is_direct=False), entry()]))
     assert "fastload.compile(dataset), for a library" in kept
     assert "from fastload import DataLoader" in kept
     assert not list(run_command._ways_to_keep_it([entry(is_direct=False, is_compiled=False)]))
+    remade = entry()
+    remade.is_remade = True
+    first, second = run_command._ways_to_keep_it([remade])
+    assert first == "  from fastload import DataLoader"
+    assert "fastload.compile(dataset), for a library" in second
+
+
+AGAIN = """
+    names = dict(DataLoader=DataLoader)
+    exec(compile("def prepare(loader): return DataLoader(loader.dataset)", "library.py", "exec"), names)
+    list(names["prepare"](loader))
+"""
+
+
+def test_a_loader_that_a_library_makes_again_is_kept_by_a_compiled_dataset(tmp_path):
+    """As Accelerate does, with torch's class."""
+    (tmp_path / "train.py").write_text(TRAIN + AGAIN)
+    done = run(tmp_path / "train.py", folder_of(tmp_path / "photos", [(60, 85)], 8))
+    assert done.stderr.count(": DataLoader of ") == 1, done.stderr
+    assert "  from fastload import DataLoader\n  fastload.compile(dataset), for a library" in done.stderr

@@ -196,7 +196,7 @@ def make_folders(root: Path) -> dict[str, Path]:
 
 # Arguments that apply a fix; None: no argument applies it.
 APPLIED: dict[str, Callable[[str], str | None]] = {
-    "fewer log writes": lambda action: "--log-every 10",
+    "less often": lambda action: "--log-every 10",
     "no workers": lambda action: "--workers 0",
     "persistent workers": lambda action: "--persistent",
     "loader": lambda action: "--fastload",

@@ -8,6 +8,7 @@ from fastload.doctor.watching.categories import (
     Frame,
     loading_category,
     step_category,
+    step_line,
     users_line,
 )
 
@@ -85,11 +86,34 @@ STEPS = {
         [mine("weights.sort()", "Tracker.hist")],
     ],
     "model": [
+        [mine("logits(x)", "Net.forward"), lib("torch/nn/functional.py", "log_softmax")],
+        [mine("loss.backward()", "train_and_log"), lib("torch/autograd/__init__.py", "backward")],
+        [
+            mine("model(x)", "main"),
+            lib("torch/nn/modules/module.py", "_call_impl"),
+            mine("x * 2", "Net.head"),
+        ],
+        [mine("optimizer.step()", "main"), lib("torch/optim/adam.py", "Adam.step")],
+        [
+            mine("self.optimizer.step()"),
+            lib("torch/optim/optimizer.py", "wrapper"),
+            mine("p -= g", "Mine.step"),
+        ],
+        [mine("F.cross_entropy(x, y)", "main"), lib("torch/nn/functional.py", "cross_entropy")],
+    ],
+    "script": [
         [mine("time.sleep(1)", "main")],
         [mine("loss.item()", "main")],
-        [mine("logits(x)", "Net.forward"), lib("torch/nn/functional.py", "log_softmax")],
-        [mine("loss.backward()", "train_and_log")],
         [mine("x.to(torch.float32)", "main")],
+        [mine("ema.mul_(0.99).add_(weight, alpha=0.01)", "update")],
+        [lib("lightning/loops/fit.py", "run")],
+        [
+            mine("trainer.fit(model)", "main"),
+            lib("torch/optim/optimizer.py", "wrapper"),
+            lib("lightning/loops/closure.py", "closure"),
+            mine("images.float()", "Net.training_step"),
+        ],
+        [],
     ],
 }
 
@@ -99,6 +123,21 @@ STEPS = {
 )
 def test_steps(category, stack):
     assert step_category(tuple(stack), has_device=False) == category
+
+
+def test_with_a_device_the_calls_that_wait_for_it_are_the_models():
+    assert step_category((mine("loss.item()", "main"),), has_device=True) == "model"
+    assert step_category((mine("time.sleep(1)", "main"),), has_device=True) == "script"
+
+
+def test_the_line_of_a_step_is_the_innermost_that_is_not_torchs():
+    inside = lib("torch/nn/modules/module.py", "_call_impl")
+    assert step_line((mine("model(x)"), inside)) == ("train.py:41 model(x)", "/home/me/train.py:41")
+    update = replace(inside, file="/lib/site-packages/timm/ema.py", function="ModelEma.update")
+    line, source = step_line((mine("trainer.fit(model)"), inside, update, inside))
+    assert line == "train.py:41 trainer.fit(model) → ema.py:1 ModelEma.update"
+    assert source == "/lib/site-packages/timm/ema.py:1"
+    assert step_line((inside,)) == ("", "")
 
 
 def test_copies_are_those_to_a_device():
@@ -129,8 +168,8 @@ def test_the_line_is_the_innermost_one_of_the_users_code():
         *("metric_loss", "draw_noise", "checkpoint_block", "logsumexp", "log_px", "log_mel_spectrogram"),
     ],
 )
-def test_mathematics_that_sounds_like_writing_is_the_model(name):
-    assert step_category((mine("x * y", name),), has_device=False) == "model"
+def test_mathematics_that_sounds_like_writing_is_none(name):
+    assert step_category((mine("x * y", name),), has_device=False) == "script"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_an_interrupted_examination_of_data_ends_with_one_line(tmp_path, environ
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
-    lines = ["fastload: interrupted: the same command resumes packing, and restarts anything else"]
+    lines = ["fastload: interrupted: the same command starts over"]
     assert errors.splitlines() == (lines if number == signal.SIGINT else [])
     wait_until_gone(process.pid)
     assert left_in(environment) == []

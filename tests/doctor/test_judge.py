@@ -9,6 +9,7 @@ from fastload.doctor.findings import LoaderTrial, MachineState, Sampled
 from fastload.doctor.findings import TrainingMeasurements as Training
 from fastload.doctor.judging.fixes import CHANGES, diagnose, workers_to_try
 from fastload.doctor.judging.judge import Rates, judge, rates_of
+from fastload.doctor.judging.step_fixes import STEP_CHANGES
 from fastload.loader.clock import LoadTimes
 
 MACHINE = MachineState(8.0, 8)
@@ -43,7 +44,7 @@ def training(num_workers=0, wait_s=0.08, step_s=0.02, loading=None, step=None, b
 def changes_to_try(measured):
     """The names of the changes that can help."""
     judged = judge(measured)
-    return [change.name for change in CHANGES if change.can_help(judged)]
+    return [change.name for change in CHANGES if change.can_help(judged) and change not in STEP_CHANGES]
 
 
 def trial(kind="same", workers=2, rate=1000.0, **changes):
@@ -72,6 +73,7 @@ def test_slow_loading_is_named_after_its_largest_part(loading, verdict):
         (seen(model=7.0, work=3.0), "model"),
         (seen(model=3.0, work=7.0), "main thread"),
         (seen(model=3.0, copy=7.0), "copy"),
+        (seen(model=4.0, work=2.5, script=3.5), "main thread"),
     ],
 )
 def test_a_slow_step_is_named_after_its_largest_part(step, verdict):
@@ -84,6 +86,19 @@ def test_waiting_for_a_free_cpu_is_neither_loading_nor_the_step():
     loaded = training(wait_s=0.08, step_s=0.09, step_delayed_s=6.0, step=seen(work=3.0), work=work)
     diagnosis = diagnose(loaded)
     assert (diagnosis.side, diagnosis.verdict) == ("training step", "main thread")
+
+
+def test_the_scripts_own_code_is_never_called_the_model():
+    headline = diagnose(training(step_s=0.2, step=seen(model=1.0, script=6.5, work=2.4))).headline
+    assert headline.startswith(
+        "The script's own code between two batches is the limit, with 90% of each step"
+    )
+
+
+def test_a_step_takes_at_least_its_cpu_time_however_long_it_waits_for_a_cpu():
+    measured = training(step_s=0.08, step_delayed_s=9.0, step_cpu_s=16.0, wait_s=0.001)
+    assert rates_of(measured).step == pytest.approx(100 * 32 / (16.0 / 8))
+    assert diagnose(measured).verdict == "model"
 
 
 def test_logging_is_the_limit_despite_a_quarter_of_waiting():

@@ -18,7 +18,8 @@ from tests.doctor.situations import SITUATIONS, TRAIN
 def test_the_verdict_is_the_true_cause(situation, folders):
     with place_of(situation, folders) as (before, places):
         arguments = situation.arguments.format(**places).split()
-        command = ["doctor", "--json", "--seconds", str(situation.seconds), TRAIN, *arguments]
+        command = ["doctor", "--json", "--trial-seconds", "0", "--seconds", str(situation.seconds)]
+        command += [TRAIN, *arguments]
         if before:
             command = [*before, *FASTLOAD, *command]
             done = subprocess.run(command, capture_output=True, text=True, timeout=280)

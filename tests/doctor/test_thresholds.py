@@ -9,10 +9,11 @@ from torch.utils.data import DataLoader
 
 from fastload.doctor import examine, folder, trials
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
-from fastload.doctor.judging import evidence, fixes, judge
+from fastload.doctor.judging import evidence, fixes, judge, step_changes
 from fastload.doctor.judging.fixes import diagnose, workers_to_try
 from fastload.doctor.judging.judge import rates_of
 from fastload.doctor.watching import record
+from fastload.doctor.watching.step_watch import StepWatch
 from fastload.loader import report as shared_rules
 from tests.doctor.test_judge import MACHINE, changes_to_try, seen, training, trial
 
@@ -96,7 +97,7 @@ def is_second_tried(wait_s):
     """True if changes are tried on a second loader that takes this many seconds of a hundred."""
     loaders = []
     for seconds in (100 - wait_s, wait_s):
-        watched = record.LoaderRecord("", DataLoader(range(4)), (), lambda: (0.0,) * 5)
+        watched = record.LoaderRecord("", DataLoader(range(4)), (), lambda: (0.0,) * 5, StepWatch())
         watched.waiting_s = seconds
         loaders.append(examine.ExaminedLoader("", training(wait_s=seconds / 99), watched))
     examine._add_trials(loaders, Path("unused"))
@@ -144,7 +145,6 @@ SITUATIONS = {
     "LEAST_S, starting workers": lambda: verdicts(starting(2.0, wait_s=0.001), starting(2.0, wait_s=0.002)),
     "LEAST_BUSY": lambda: verdicts(of_workers(400.0), of_workers(550.0)),
     "GPU_BUSY": lambda: verdicts(*(training(device="cuda", gpu_share=each) for each in (0.85, 0.95))),
-    "WRITES_LEFT": lambda: [fix.gain for fix in diagnose(training(step_s=0.2, step=seen(work=7.0))).fixes],
     "LEAST_GAIN": lambda: [
         len(diagnose(training(loading=seen(decode=1.0), trials=(trial("decoder", 0, rate),))).fixes)
         for rate in (415.0, 430.0)
@@ -152,7 +152,15 @@ SITUATIONS = {
     "MOST_GAIN": lambda: [
         fix.gain for fix in diagnose(training(step_s=0.0, trials=(trial("workers", 4, 9000.0),))).fixes
     ],
-    "DATA_EFFORT": lambda: [
+    "LEAST_SWAPPED": lambda: [diagnose(on_machine(swapped_bytes=each << 20)).limits for each in (48, 80)],
+    "NEARLY_FULL": lambda: [
+        diagnose(on_machine(memory_bytes=1000, available_bytes=each)).limits for each in (80, 120)
+    ],
+    "LEAST_GROWN": lambda: [
+        diagnose(training(epoch_memory_bytes=(1, 1000, 1000 + each, 1000 + 2 * each))).limits
+        for each in (8, 12)
+    ],
+    "EFFORT": lambda: [
         diagnose(training(trials=(trial("compile", 0, 500.0), trial("decoder", 0, rate)))).fixes[0].kind
         for rate in (800.0, 1600.0)
     ],
@@ -169,7 +177,7 @@ SITUATIONS = {
     "STORAGE_SHARE": lambda: [
         (changes_to_try(each), diagnose(each).evidence) for each in (reading(0.1), reading(0.2))
     ],
-    "_MOST_PLACES": lambda: in_places(5, 4, 3, 2),
+    "MOST_PLACES": lambda: in_places(5, 4, 3, 2),
     "LEAST_SHARE, lines": lambda: [in_places(96, 4), in_places(94, 6)],
     "COLDER": lambda: [
         rates_of(training(2, wait_s=0.08, busy_s=9.0, trials=(trial(rate=each),))).loading
@@ -177,12 +185,12 @@ SITUATIONS = {
     ],
     "_FEW_STEPS": lambda: doubts(*(training(steps=each) for each in (3, 6))),
 }
-MODULES = (shared_rules, judge, fixes, evidence, record, trials, examine, folder)
+MODULES = (shared_rules, judge, step_changes, fixes, evidence, record, trials, examine, folder)
 
 # They bound what an examination takes or fetches, and are not compared with what is measured.
 LIMITS = {
     *("_MOST_S", "_TIMEOUT_S", "_MOST_WAIT_S", "_WATCHED_S", "_CHECKED_S", "_BATCH_S"),
-    *("WITHOUT_END", "_RANGES", "_RANGE_BYTES"),
+    *("WITHOUT_END", "_MOST_BATCH", "_RANGES", "_RANGE_BYTES"),
 }
 
 

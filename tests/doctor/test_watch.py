@@ -15,6 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 import fastload
 from fastload.doctor.watching.machine import BusyWatch
 from fastload.doctor.watching.record import LoaderRecord, warmup_steps
+from fastload.doctor.watching.step_watch import StepWatch
 from fastload.doctor.watching.watch import Enough, Watcher
 from fastload.doctor.watching.workers import WorkerLog, noting_fetches
 from tests.loader.tuning.deciding import trying
@@ -137,7 +138,7 @@ def test_loaders_recreated_with_their_data_count_as_one(watch):
 
 def test_the_busiest_worker_is_another_process_in_each_epoch():
     loader = DataLoader(Numbers(), 4, num_workers=2)
-    record = LoaderRecord("loader0", loader, (), lambda: (0.0, 0.0, 0, 0.0, 0.0))
+    record = LoaderRecord("loader0", loader, (), lambda: (0.0, 0.0, 0, 0.0, 0.0), StepWatch())
     logs = [WorkerLog() for _ in range(6)]
     for log, busy_s in zip(logs, (2.0, 1.0, 2.0, 1.0, 2.0, 1.0), strict=True):
         log.times = replace(log.times, busy_s=busy_s)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fastload.doctor.watching.workers import Sampler, frame_at
+from fastload.doctor.watching.workers import StackSampler, frame_at
 
 
 def running(frame):
@@ -45,7 +45,7 @@ def test_time_without_a_free_cpu_is_left_out_of_samples():
 
     weights = []
     began = time.perf_counter()
-    with Sampler(lambda stack, seconds: weights.append(seconds), starved):
+    with StackSampler(lambda stack, seconds: weights.append(seconds), starved):
         while len(weights) < 20:
             sum(range(1000))
     assert 0 < sum(weights) < 0.2 * (time.perf_counter() - began)

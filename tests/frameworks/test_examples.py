@@ -23,7 +23,7 @@ OF_CLASS_FOLDERS = {
     "train_timm.py": ("timm",),
     "train_fastai.py": ("fastai",),
 }
-OTHERS = {"train_ultralytics.py", "train_distributed.py"}
+OTHERS = {"train_ultralytics.py", "train_distributed.py", "train_ray.py"}
 
 
 def test_every_example_is_run_here():
@@ -85,6 +85,14 @@ def test_ranks_that_slurm_starts_train_and_resume_on_another_number(photos, run_
         printed += run_programs(*(("example", tmp_path, *meeting, *rank, *arguments) for rank in ranks))
     assert [text.count("loss ") for text in printed] == [1, 0, 1]
     assert "epoch 1: " in printed[2]
+
+
+@pytest.mark.soak
+@pytest.mark.frameworks("ray")
+def test_workers_of_ray_train_together(photos, run_programs, tmp_path):
+    arguments = ("train_ray.py", photos, "--size", 32, "--storage", tmp_path / "ray")
+    [printed] = run_programs(("example", tmp_path, "RAY_ADDRESS=local", *arguments))
+    assert "epoch 0: loss " in printed
 
 
 # Programs of Slurm, for a job of one node.

@@ -20,7 +20,9 @@ from tests.remote.server import serving_s3
 # Ray's own code: sockets that it leaves to the collector, and warnings of the libraries that it uses.
 pytestmark = [
     pytest.mark.frameworks("ray"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"
+    ),
 ]
 
 OPTIONS = {"encode": "keep", "shard_size": "10KB", "on_error": "skip"}
@@ -31,7 +33,7 @@ def cluster():
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield ray
     ray.shutdown()
 
@@ -49,6 +51,21 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path, source):
         fastload.pack(source, tmp_path / "a.fl", on="ray=127.0.0.1:1", **OPTIONS)
 
 
+def test_a_cluster_that_has_ended_is_named_with_the_file_that_still_has_its_address(
+    tmp_path, source, monkeypatch
+):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    file = tmp_path / "ray" / "ray_current_cluster"
+    file.parent.mkdir()
+    file.write_text("127.0.0.1:1")
+    with pytest.raises(PackError, match=r"ray_current_cluster has the address of .* or use ray=local"):
+        fastload.pack(source, tmp_path / "a.fl", on="ray", **OPTIONS)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:2")
+    with pytest.raises(PackError, match=r"127\.0\.0\.1:2: nothing answers .* RAY_ADDRESS has the address"):
+        fastload.pack(source, tmp_path / "a.fl", on="ray", **OPTIONS)
+
+
 def test_packing_on_ray_has_the_bytes_of_a_local_one(tmp_path, cluster, source):
     states = []
     on_ray = fastload.pack(source, tmp_path / "ray.fl", on="ray", progress=states.append, **OPTIONS)
@@ -63,6 +80,65 @@ def test_an_error_of_a_task_is_the_librarys_own(tmp_path, cluster, source):
     with pytest.raises(SourceError, match="0040"):
         fastload.pack(source, tmp_path / "a.fl", on="ray", **OPTIONS | {"on_error": "fail"})
     assert not (tmp_path / "a.fl").exists()
+
+
+def test_rows_of_ray_data_are_packed_from_parquet(tmp_path, cluster, source):
+    import ray.data
+
+    def row(file):
+        path = Path(file["path"])
+        return {
+            "image": file["bytes"],
+            "label": int(path.parent.name.removeprefix("class")),
+            "name": path.name,
+        }
+
+    rows = ray.data.read_binary_files(str(source), include_paths=True).map(row)
+    rows.write_parquet(str(tmp_path / "rows"))
+    fastload.pack(tmp_path / "rows", tmp_path / "rows.fl", **OPTIONS)
+    fastload.pack(source, tmp_path / "photos.fl", **OPTIONS)
+    found, wanted = (
+        fastload.PackedDataset(tmp_path / "rows.fl"),
+        fastload.PackedDataset(tmp_path / "photos.fl"),
+    )
+    stored = {found.read(index)["name"]: found.read(index) for index in range(len(found))}
+    assert len(found) == len(wanted) == 59
+    for index in range(len(wanted)):
+        record = wanted.read(index)
+        same = stored[Path(record.key).name]
+        assert (bytes(same.stored("image")), same["label"]) == (
+            bytes(record.stored("image")),
+            record["label"],
+        )
+
+
+@pytest.mark.soak
+def test_ray_train_leaves_the_parts_of_a_sharded_loader(tmp_path, cluster):
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    def train(config):
+        import ray.train
+        from ray.train.torch import prepare_data_loader
+
+        import fastload
+
+        loader = fastload.DataLoader(
+            range(61), 4, shuffle=True, seed=0, num_workers=0, sharded=True, ends="exact"
+        )
+        kept = prepare_data_loader(loader)
+        rank = ray.train.get_context().get_world_rank()
+        samples = [int(number) for batch in kept for number in batch]
+        (Path(config["folder"]) / f"{rank}.json").write_text(json.dumps(samples))
+
+    run = RunConfig(storage_path=str(tmp_path / "ray"))
+    scaling = ScalingConfig(num_workers=2)
+    TorchTrainer(
+        train, train_loop_config={"folder": str(tmp_path)}, scaling_config=scaling, run_config=run
+    ).fit()
+    parts = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert sorted(len(part) for part in parts) == [30, 31]
+    assert sorted(parts[0] + parts[1]) == list(range(61))
 
 
 @pytest.mark.parametrize("options", [{"on": "slurm"}, {"on": "ray="}, {"on": "ray", "workers": 2}])

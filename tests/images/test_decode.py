@@ -1,5 +1,8 @@
 """Decoding against PIL, and lossless encoding."""
 
+import struct
+import zlib
+
 import cv2
 import numpy as np
 import pytest
@@ -14,6 +17,27 @@ from tests.images.samples import ODD_SIZES, TOLERANCES, exif, file_of, photo, pi
 def test_png_decodes_to_pils_rgb(mode, size):
     data = file_of(photo(*size), "PNG", mode)
     np.testing.assert_array_equal(decode(data), pil_rgb(data))
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (b"iCCP", b"ICC Profile\0\0" + zlib.compress(b"no profile")),
+        (b"cHRM", bytes(32)),
+        (b"sRGB", b"\x09"),
+        (b"gAMA", bytes(4)),
+        (b"tIME", bytes(7)),
+        (b"zTXt", b"key\0\0not compressed"),
+    ],
+)
+def test_metadata_of_a_png_that_libpng_would_warn_of_is_left_out_in_silence(kind, body, mode, capfd):
+    plain = file_of(photo(20, 30), "PNG", mode)
+    chunk = struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    header = 33  # bytes of the signature and of IHDR
+    data = plain[:header] + chunk * 2 + plain[header:]
+    np.testing.assert_array_equal(decode(data), pil_rgb(plain))
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("file_format", ["BMP", "TIFF", "PPM"])

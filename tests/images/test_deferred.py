@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fastload.contracts import Box
 from fastload.images.canvas import GREY, Canvas, Placement, level_in
 from fastload.images.deferred import DeferredImage
-from fastload.images.region import Box
 from fastload.images.resize import Resampling, resize
 
 NEAREST = Resampling("nearest")

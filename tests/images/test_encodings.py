@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError, OptionError, SourceError
 from fastload.images.decode import decode
 from fastload.images.encoding_names import ENCODING_NAMES
@@ -18,7 +19,6 @@ from fastload.images.encodings import ENCODINGS, Jpeg, Keep, Raw, Tiled, Yuv420,
 from fastload.images.header import read_header
 from fastload.images.jpeg import index_tiles, parse_jpeg
 from fastload.images.nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
-from fastload.images.region import Box
 from fastload.images.resize import SizeLimit, resize
 from tests.images.samples import ODD_SIZES, exif, file_of, photo
 

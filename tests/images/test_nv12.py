@@ -5,10 +5,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError
 from fastload.images.encodings import Yuv420
 from fastload.images.nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
-from fastload.images.region import Box
 from tests.images.samples import ODD_SIZES, TOLERANCES, photo, sizes
 
 LUMA = np.array([65.481, 128.553, 24.966]) / 255

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, encode
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles
-from fastload.images.region import Box, crop, decode_region
+from fastload.images.region import crop, decode_region
 
 SIDES = st.integers(1, 150)
 

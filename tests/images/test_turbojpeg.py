@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError
 from fastload.images import region
 from fastload.images.decode import decode
-from fastload.images.region import Box, crop, decode_part, decode_region, find_turbojpeg
+from fastload.images.region import crop, decode_part, decode_region, find_turbojpeg
 from tests import tools
 from tests.images.samples import exif, file_of, photo, rewritten, sizes
 

@@ -10,12 +10,12 @@ import pytest
 import tifffile
 import torch
 
+from fastload.contracts import Box
 from fastload.errors import DecodeError, OptionError, SourceError
 from fastload.images.encodings import ENCODINGS, Blosc, Keep, Raw, encoding_named
 from fastload.images.header import read_header, validate_file
 from fastload.images.numpy_files import as_npy
 from fastload.images.pixel_types import RGB, PixelType
-from fastload.images.region import Box
 from fastload.images.resize import SizeLimit
 from fastload.images.source_pixels import converted_source, pixel_type_of
 from fastload.images.unchanged import decode_as, decode_region_as

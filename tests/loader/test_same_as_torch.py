@@ -288,3 +288,18 @@ def test_any_tree_arrives_unchanged(batches):
 
 def as_it_is(sample: Any) -> Any:
     return sample
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_profiler_shows_each_batch_under_torchs_name(workers):
+    def shown(kind):
+        loader = kind(Rows(), batch_size=7, num_workers=workers)
+        with torch.profiler.profile() as profile:
+            batches = len(list(loader))
+        return batches, [
+            (each.key, each.count) for each in profile.key_averages() if "DataLoader" in each.key
+        ]
+
+    torchs, ours = map(shown, LOADERS)
+    assert torchs == ours
+    assert ours[1]

@@ -207,5 +207,5 @@ def test_a_state_that_workers_do_not_change_is_loaded_with_any_number_of_workers
 
 def test_the_state_of_a_dataset_is_refused_by_one_without_a_state():
     state = fastload.DataLoader(Drawing(), num_workers=0).state_dict()
-    with pytest.raises(OptionError, match="a range has no state_dict"):
+    with pytest.raises(OptionError, match="and range has no state_dict"):
         fastload.DataLoader(range(LENGTH), num_workers=0).load_state_dict(state)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fastload.images.encodings import encoding_named
 from fastload.packing.encoding.assemble import ShardDraft, ShardRange, pack_shard
 from fastload.packing.encoding.chunk import ChunkEncoder, Recipe, write_payload
-from fastload.packing.options import PackOptions
+from fastload.packing.encoding.options import PackOptions
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fastload.errors import OptionError
 from fastload.images.resize import SizeLimit
-from fastload.packing.options import SAMPLE_RECORDS, SourceStats, choose_encoding, estimate_stats
+from fastload.packing.encoding.options import SAMPLE_RECORDS, SourceStats, choose_encoding, estimate_stats
 from fastload.sources import open_source
 from tests.folders import class_folders, encoded, pixels
 

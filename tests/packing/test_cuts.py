@@ -37,6 +37,13 @@ def test_every_record_is_in_one_shard_and_shards_are_of_one_size(sizes, shard_by
         assert sum(sizes[begin:end]) <= sum(sizes) / shards + 2 * max(sizes)
 
 
+def test_no_shard_has_more_records_than_are_packed_in_bounded_memory():
+    sizes = np.random.default_rng(0).integers(1, 9000, 1_000_000)
+    counts = np.diff(cuts_of(sizes, 1 << 32))
+    assert counts.max() <= 1 << 18
+    assert len(counts) == 4
+
+
 def test_records_larger_than_a_shard_get_shards_of_their_own():
     assert cuts_of(np.full(50, 1000), 1) == list(range(51))
 

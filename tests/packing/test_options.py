@@ -4,7 +4,7 @@ import pytest
 
 from fastload import pack
 from fastload.errors import OptionError
-from fastload.packing.options import PackOptions
+from fastload.packing.encoding.options import PackOptions
 from fastload.system.units import parse_size
 
 

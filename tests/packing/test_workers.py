@@ -10,7 +10,7 @@ import pytest
 from fastload.errors import PackError, SourceError
 from fastload.images.encodings import encoding_named
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
-from fastload.packing.options import PackOptions
+from fastload.packing.encoding.options import PackOptions
 from fastload.packing.running.workers import Schedule, WorkerPool
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
@@ -42,7 +42,7 @@ def dataset(tmp_path):
 def pool(tmp_path, dataset):
     source = DatasetSource(dataset)
     fields = (Field("image", "image", encoding="raw"), *source.fields)
-    pool = WorkerPool(Recipe(source, fields, encoding_named("raw"), PackOptions()), 1, tmp_path)
+    pool = WorkerPool(Recipe(source, fields, encoding_named("raw"), PackOptions()), 1, tmp_path, "disk")
     yield pool
     pool.close()
     assert not [child for child in multiprocessing.active_children() if "fastload" in child.name]

@@ -22,7 +22,8 @@ class FaultyServer(ThreadingHTTPServer):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.faults: deque[str | int | None] = deque()
-        self.requests: list[tuple[str, int]] = []  # path, bytes sent
+        self.requests: list[list[str | int]] = []  # path, bytes sent
+        self.queries: set[str] = set()
         self.clients: set[int] = set()  # ports of the connections
         self.has_ranges = True
         self.is_lost = False  # from the fault "lost" on, each connection is reset
@@ -56,7 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(is_head=False)
 
     def _answer(self, is_head):
-        path = self.server.folder / self.path.lstrip("/")
+        path = self.server.folder / path_of(self.path).lstrip("/")
+        self.server.queries.add(self.path.partition("?")[2])
         fault = None if is_head or not self.server.faults else self.server.faults.popleft()
         self.server.is_lost |= fault == "lost"
         if fault == "reset" or self.server.is_lost:
@@ -98,13 +100,20 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(self.server.stall_s)
             self.close_connection = True
             return
-        piece_bytes = 1 << 16 if self.server.bytes_per_s else max(1, len(body))
+        piece_bytes = 1 << 16
+        noted = [path_of(self.path), 0]
+        if len(body) > 1:  # not the byte by which a client finds out whether there are ranges
+            self.server.requests.append(noted)
         for begin in range(0, len(body), piece_bytes):
             if self.server.bytes_per_s:
                 time.sleep(piece_bytes / self.server.bytes_per_s)
-            if begin + piece_bytes >= len(body):  # a client that has the last byte finds its request noted
-                self.server.requests.append((self.path, len(body)))
-            self.wfile.write(body[begin : begin + piece_bytes])
+            piece = body[begin : begin + piece_bytes]
+            noted[1] += len(piece)  # before, so that a client that has the last byte finds its request noted
+            self.wfile.write(piece)
+
+
+def path_of(target: str) -> str:
+    return target.partition("?")[0]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 
 import pytest
+import torch
 
 import fastload
 from fastload.cli.main import main
@@ -114,18 +115,56 @@ def test_the_scheme_of_a_url_may_be_in_capitals(url):
     assert read_manifest(url.replace("http:", "HTTP:")) == read_manifest(url)
 
 
-def test_a_query_is_refused_with_the_way_to_pass_tokens(url):
-    with pytest.raises(fastload.OptionError, match="a URL without a query: pass tokens as") as refusal:
-        read_manifest(f"{url}?token=abc")
+def test_each_request_has_the_query_of_the_url_and_no_message_does(server, packed, cache):
+    url = f"{server.url}/photos.fl?token=abc"
+    dataset = fastload.PackedDataset(url, cache=cache)
+    local = fastload.PackedDataset(packed)
+    loader = fastload.DataLoader(dataset, batch_size=8, num_workers=2, multiprocessing_context="spawn")
+    for (images, _), (expected, _) in zip(loader, fastload.DataLoader(local, 8, num_workers=0), strict=True):
+        assert torch.equal(images, expected)
+    assert server.queries == {"token=abc"}
+    assert main(["verify", url]) == 0
+    server.faults.extend([403] * 9)
+    with pytest.raises(fastload.AccessError, match="has expired, or does not cover this file") as refusal:
+        read_manifest(url)
+    assert "abc" not in str(refusal.value) + repr(dataset._records.folder)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires=3600&X-Amz-Signature=abc",
+        "AWSAccessKeyId=key&Signature=abc&Expires=1",
+        "X-Goog-Signature=abc",
+        "sv=2024-11-04&sr=b&sig=abc",
+        "Expires=1&Signature=abc&Key-Pair-Id=key",
+    ],
+)
+def test_a_query_that_signs_one_file_is_refused_with_the_way(url, query):
+    with pytest.raises(fastload.OptionError, match=r"signs one file, .* open s3://") as refusal:
+        read_manifest(f"{url}?{query}")
     assert "abc" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("query", ["sv=2024-11-04&sr=c&sig=abc", "Policy=p&Signature=abc&Key-Pair-Id=key"])
+def test_a_query_for_all_files_of_a_folder_is_kept(server, url, query):
+    read_manifest(f"{url}/?{query}")
+    assert server.queries == {query}
+
+
+def test_a_fragment_is_refused_and_is_no_damage(url):
+    with pytest.raises(fastload.OptionError, match="must be a URL without '#'"):
+        read_manifest(f"{url}#x")
+
+
 @pytest.mark.parametrize("has_ranges", [True, False])
-def test_doctor_counts_what_a_server_without_ranges_sends(server, packed, has_ranges):
+def test_doctor_counts_what_is_read(server, packed, has_ranges):
     server.has_ranges = has_ranges
-    assert (
-        read_some(RemoteFolder(f"{server.url}/photos.fl"), read_manifest(packed).shards[0]) == server.sent()
-    )
+    folder = RemoteFolder(f"{server.url}/photos.fl")
+    shard = read_manifest(packed).shards[0]
+    folder.ignores_ranges(shard)
+    before = server.sent()
+    assert read_some(folder, shard) == server.sent() - before
 
 
 class Pictures:

@@ -1,12 +1,14 @@
 """Faults of the server and of the network: nothing wrong is handed out, and nothing hangs."""
 
 import random
+import re
 import shutil
 
 import pytest
 import torch
 
 import fastload
+from fastload.shards import remote
 from fastload.shards.container import ShardEntry
 from fastload.shards.remote import RemoteFolder
 from tests.remote.conftest import RECORDS
@@ -15,7 +17,9 @@ from tests.remote.server import FAULTS, serving
 
 def opened(server, cache, timeout_s=4.0):
     folder = RemoteFolder(f"{server.url}/photos.fl", timeout_s=timeout_s)
-    return fastload.PackedDataset(folder, cache=cache)
+    dataset = fastload.PackedDataset(folder, cache=cache)
+    dataset._records.folder.ignores_ranges(dataset._records.manifest.shards[0])  # not what the faults are for
+    return dataset
 
 
 @pytest.fixture
@@ -59,6 +63,15 @@ def test_a_lasting_fault_is_an_error_within_the_timeout(server, cache, fault):
     server.faults.extend([fault] * 100)
     with pytest.raises(fastload.RemoteError, match=r"shard-00000.h5: \d+ attempts failed in .* begin again"):
         dataset[0]
+
+
+def test_a_fault_that_lasts_is_told_once_before_the_timeout(server, cache, caplog, monkeypatch):
+    monkeypatch.setattr(remote, "_SILENCE_S", 0.2)
+    server.is_lost = True
+    with pytest.raises(fastload.RemoteError, match="attempts failed"):
+        opened(server, cache, timeout_s=2.0)
+    [told] = caplog.messages
+    assert re.search(r"^http://.*/manifest\.json: .*Error.*: trying again for up to 2 s$", told)
 
 
 def test_an_outage_is_no_missing_file(server, cache):
@@ -177,6 +190,27 @@ def test_a_slow_server_is_asked_for_what_it_can_send_before_a_stall(tmp_path):
         folder = RemoteFolder(server.url, timeout_s=4.0)  # a stall is a second without an answer
         assert b"".join(folder.parts(shard_of(len(data)))) == data
         assert len(server.clients) == 1  # a request that is given up loses its connection
+
+
+@pytest.mark.parametrize("fault", [*FAULTS[:-1], 503])
+def test_a_server_without_ranges_is_read_again_after_a_fault(tmp_path, fault):
+    data = random.Random(0).randbytes(3 << 20)
+    (tmp_path / "shard").write_bytes(data)
+    with serving(tmp_path) as server:
+        server.has_ranges, server.stall_s = False, 0.5
+        folder = RemoteFolder(server.url, timeout_s=1.0)
+        assert folder.ignores_ranges(shard_of(len(data)))
+        server.faults.extend([fault, fault])
+        assert b"".join(folder.parts(shard_of(len(data)))) == data
+
+
+def test_a_slow_server_without_ranges_is_read_as_long_as_it_sends(tmp_path):
+    (tmp_path / "shard").write_bytes(bytes(3 << 20))
+    with serving(tmp_path) as server:
+        server.has_ranges, server.bytes_per_s = False, 5 << 20
+        folder = RemoteFolder(server.url, timeout_s=2.0)  # a stall is half a second without 1 MB
+        assert sum(map(len, folder.parts(shard_of(3 << 20)))) == 3 << 20
+        assert len(server.requests) == 2
 
 
 def test_a_fast_server_is_soon_asked_for_all(tmp_path):

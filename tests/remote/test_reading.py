@@ -171,9 +171,32 @@ def test_a_killed_fetchers_draft_is_replaced(url, packed, cache, tmp_path):
     assert not list((tmp_path / "cache" / "fastload").glob(".*"))
 
 
-def test_a_server_without_ranges_serves_all_the_same(server, url, packed, cache):
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_from_a_server_without_ranges_each_shard_is_copied_once(server, url, packed, cache, num_workers):
     server.has_ranges = False
-    assert same_samples(fastload.PackedDataset(url, cache=cache), fastload.PackedDataset(packed))
+    local, dataset = fastload.PackedDataset(packed), fastload.PackedDataset(url, cache=cache)
+    torch.testing.assert_close(dataset[0][0], local[0][0], rtol=0, atol=0)
+    loader = fastload.DataLoader(dataset, batch_size=8, shuffle=True, num_workers=num_workers)
+    for _ in range(2):
+        assert labels_and_sums(loader) == labels_and_sums(torch.utils.data.DataLoader(local, batch_size=8))
+    asked = server.sent("shard-00000.h5") - read_manifest(packed).shards[0].size_bytes
+    assert server.sent(".h5") == read_manifest(packed).size_bytes + asked
+
+
+def test_without_ranges_no_more_is_sent_than_the_shard_and_what_was_on_its_way(tmp_path, cache):
+    packed = make_dataset(tmp_path, shard_size=1 << 30)
+    with serving(tmp_path) as server:
+        server.has_ranges, server.bytes_per_s = False, 10 << 20  # so that what nobody reads is not sent
+        fastload.PackedDataset(f"{server.url}/photos.fl", cache=cache)[0]
+        size = packed.joinpath("shard-00000.h5").stat().st_size
+        assert size < server.sent(".h5") < 1.5 * size
+
+
+def test_without_ranges_and_room_for_a_copy_the_error_says_both(server, url, tmp_path):
+    server.has_ranges = False
+    cache = fastload.Cache("disk", folder=tmp_path, size=1000)
+    with pytest.raises(fastload.RemoteError, match=r"no room for its .* answers requests for ranges"):
+        fastload.PackedDataset(url, cache=cache)[0]
 
 
 def test_a_shard_in_several_groups_of_parts_is_verified_without_ranges(server, url, monkeypatch):

@@ -29,7 +29,8 @@ def copied(cache):
 
 
 def test_a_run_after_a_killed_one_keeps_its_copies_and_fetches_the_others(server, url, packed, cache):
-    server.faults.extend([None, None, None, "stall"])  # the manifest, two shards, half of the third
+    # The manifest, the answer about ranges, two shards, half of the third.
+    server.faults.extend([None, None, None, None, "stall"])
     server.stall_s = 1.0
     with start_python("-c", EPOCH, url, cache.folder) as process:
         while server.faults:

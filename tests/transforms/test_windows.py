@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastload.contracts import Gathered
 from fastload.transforms import RandomCrop
 from fastload.transforms.draws import Draws
-from fastload.transforms.windows import Gathered, crop_padded, windows_into
+from fastload.transforms.windows import crop_padded, windows_into
 
 
 @settings(max_examples=100)

@@ -113,29 +113,30 @@ class CacheReadings:
 
 def open_cache(
     cache: Cache, originals: Originals, choose: Callable[[], CacheReport], room: Room = memory_room
-) -> SampleCache | CacheReport:
+) -> tuple[SampleCache | None, CacheReport]:
     """Open the cache that is asked for; for `auto`, that of other processes, or else the one of `choose`.
 
-    Returns the report alone if there is none on the host.
+    Returns it, or None if there is none on the host, and the reason.
     Raises OptionError if it is not possible here; for `auto`, only because of a folder that the user named.
     """
     if cache.kind == "disk":
-        return open_disk_cache(originals.files(), cache)
+        opened = open_disk_cache(originals.files(), cache)
+        return opened, opened.report()
     if cache.kind == "device":
         reason = "asked for: a DataLoader with device= holds the pixels there"
-        return CacheReport("device", "decoded", 1.0, reason)
+        return None, CacheReport("device", "decoded", 1.0, reason)
     if cache.kind != "auto":
         kind: CacheKind = "tmpfs" if cache.kind == "tmpfs" else "ram"
         return open_store_cache(cache, CacheReport(kind, cache.form, 1.0, "asked for"), originals, room)
     try:
         choice = find_shared(cache, originals) or choose()
         if choice.kind in (None, "device"):
-            return choice
+            return None, choice
         return open_store_cache(cache, choice, originals, room)
     except OptionError as error:  # /dev/shm cannot be written to, or another user has prepared the place
         if cache.folder is not None:
             raise
-        return no_cache(str(error))
+        return None, no_cache(str(error))
 
 
 def gather(

@@ -181,7 +181,7 @@ class DiskCache(SampleCache):
             if (origin := reader.manifest.details.get("origin")) != self._origin:
                 must = f"must be made of the files with the digest {self._origin}"
                 raise FormatError(f"{reader.folder}: {must}, it names {origin}")
-            encoding = encoding_named(image.encoding or "keep", pixel_type=image.pixel_type)
+            encoding = encoding_named(image.encoding, pixel_type=image.pixel_type)
             is_stored = np.arange(self._count) < len(reader)
             is_stored[[int(each.key) for each in reader.manifest.kept]] = False
             if os.getpid() == self._owner:

@@ -120,7 +120,7 @@ def run(parent: int, lock: int) -> None:
     lower_priority()
     source, place = pickle.load(sys.stdin.buffer)
     try:
-        fill(source, place, lambda: os.getppid() == parent)
+        fill_copy(source, place, lambda: os.getppid() == parent)
     except (FastloadError, OSError, MemoryError) as error:
         place.folder.drop_unfinished(place.name)
         reason = str(error) or type(error).__name__
@@ -139,15 +139,15 @@ def lower_priority() -> None:
             psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
-def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]) -> None:
+def fill_copy(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]) -> None:
     """Pack as many files as there is room for; the caller holds the cache's lock.
 
     Without a form, pixels are stored where they fit into memory. Raises PackError if there is no room, and
     SystemExit as soon as the cache is no longer wanted.
     """
     # Imported here, because packing takes time to import, and a complete copy does not need it.
+    from fastload.packing.encoding.options import DEFAULT_SHARD_BYTES, estimate_stats
     from fastload.packing.job import pack
-    from fastload.packing.options import DEFAULT_SHARD_BYTES, estimate_stats
     from fastload.packing.result import PackProgress
 
     folder, name, most_bytes = place.folder, place.name, place.most_bytes

@@ -23,15 +23,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import Box, Gathered
 from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.options import CacheReport
 from fastload.datasets.composed import JoinedImages
 from fastload.datasets.records import Records
 from fastload.errors import AccessError, DamageError, DecodeError
 from fastload.images.arrays import Pixels
-from fastload.images.region import Box
 from fastload.shards.records import RecordReader
-from fastload.transforms.windows import Gathered
 
 ImagesAt = Callable[[Positions], BatchSource]
 """Returns the images at some positions, as they are stored: before their orientation is applied."""

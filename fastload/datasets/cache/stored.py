@@ -51,8 +51,8 @@ _SHAPE = struct.Struct("<3I")
 
 def open_store_cache(
     cache: Cache, choice: CacheReport, originals: Originals, room: Room
-) -> StoreCache | CacheReport:
-    """Open the cache in memory that is asked for or chosen; return the reason if there is no room."""
+) -> tuple[StoreCache | None, CacheReport]:
+    """Open the cache in memory that is asked for or chosen; return it, or None for lack of room, and why."""
     if not can_cache():
         raise OptionError(f'cache="{cache.kind}" needs Linux (memfd, posix_fallocate, /proc): leave it out')
     kind: Literal["ram", "tmpfs"] = "tmpfs" if choice.kind == "tmpfs" else "ram"
@@ -67,12 +67,13 @@ def open_store_cache(
     needed = originals.size_bytes(form)
     capacity = min(needed, room_bytes - opening.area_offset)
     if capacity <= 0:
-        return no_cache(f"{bound}, which leaves no room")
+        return None, no_cache(f"{bound}, which leaves no room")
     try:
         store = open_store(replace(opening, capacity_bytes=capacity))
     except OSError as error:
-        return no_cache(f"it could not be opened ({error.strerror})")
-    return StoreCache(originals, store, replace(choice, form=form), needed)
+        return None, no_cache(f"it could not be opened ({error.strerror})")
+    choice = replace(choice, form=form)
+    return StoreCache(originals, store, choice, needed), choice
 
 
 def find_shared(cache: Cache, originals: Originals) -> CacheReport | None:

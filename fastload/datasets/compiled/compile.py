@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,8 @@ from fastload.datasets.compiled.dataset import (
     SkippingDataset,
     leaves,
 )
-from fastload.datasets.compiled.explain import LATE, Explained, described, described_attributes
+from fastload.datasets.compiled.explain import Explained, described_code, explanation
+from fastload.datasets.compiled.lazy import plain_afterwards
 from fastload.datasets.compiled.pipeline import CompiledCode
 from fastload.datasets.compiled.sources import compiled_function, images_of, is_huggingface
 from fastload.datasets.images import ImageDataset
@@ -98,11 +100,20 @@ def recompiled(compiled: Any, dataset: Any, most_levels: float) -> Any:
     if isinstance(compiled, CompiledDataset):
         return compiled
     result = compiled_within(dataset, most_levels)
-    return result if most_levels > CLOSE_LEVELS or any(map(_is_faster, leaves(result))) else dataset
+    return result if most_levels > CLOSE_LEVELS or _is_faster(result, sys.maxsize) else dataset
 
 
-def _is_faster(part: object) -> bool:
-    return part.is_faster if isinstance(part, CompiledDataset) else _is_compiled(part)
+def _is_faster(dataset: Any, count: int) -> bool:
+    """Return True if batches of `count` samples take less time than those of the original dataset."""
+    if isinstance(dataset, CompiledDataset):
+        is_useful = dataset.images is not None and dataset.compiled_transform.is_useful
+        return is_useful and dataset.is_faster_for(count)
+    if issubclass(type(dataset), CompiledSubset):
+        return _is_faster(dataset.dataset, count)
+    if issubclass(type(dataset), CompiledConcat):
+        count = count if dataset.common() is not None else 1
+        return any(_is_faster(part, count) for part in dataset.datasets)
+    return _is_compiled(dataset)
 
 
 def _is_compiled(dataset: object) -> bool:
@@ -135,17 +146,17 @@ class CompiledSamples(Counterpart, Dataset[object]):
         decodes_itself = not (
             code.opens_images or any(isinstance(part, Dataset) for part in code.compiled.values())
         )
-        return [LATE] * code.opens_images + described_attributes(code.compiled, decodes_itself)
+        return described_code(code, decodes_itself)
 
     def __len__(self) -> int:
         return len(self.theirs)
 
     def __getitem__(self, index: object) -> object:
-        with self._code.running():
+        with plain_afterwards(), self._code.running():
             return self.theirs[index]
 
     def __getitems__(self, indices: Sequence[object]) -> object:
-        with self._code.running():
+        with plain_afterwards(), self._code.running():
             if getattr(self.theirs, "__getitems__", None):
                 return self.theirs.__getitems__(indices)
             draws = current_draws()
@@ -159,7 +170,7 @@ class CompiledSamples(Counterpart, Dataset[object]):
 
 
 def explain(dataset: object) -> str:
-    """Return a description of `fastload.compile(dataset)`: what is made faster, and what is left and why.
+    """Return a description of what fastload's DataLoader makes faster in a dataset, and what is left and why.
 
     Args:
         dataset: A dataset, compiled or not.
@@ -168,4 +179,4 @@ def explain(dataset: object) -> str:
         Lines with the name of each dataset and, indented, how each step of its transform is done, and how
         close its pixels are to those of the original transform.
     """
-    return "\n".join(described(compile(dataset)))
+    return explanation(recompiled(dataset, dataset, CLOSE_LEVELS))

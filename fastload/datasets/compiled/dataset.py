@@ -13,11 +13,11 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
 
 from fastload.contracts import BatchMemory
-from fastload.datasets.batch import BatchSource, HostMemory, fill
+from fastload.datasets.batch import BatchSource, HostMemory, fill_batch
 from fastload.datasets.compiled.explain import LATE, Explained, description_of
-from fastload.datasets.compiled.lazy import LazyImage
+from fastload.datasets.compiled.lazy import LazyImage, plain_afterwards
 from fastload.datasets.compiled.pipeline import CompiledTransform
-from fastload.datasets.compiled.sources import TheirDataset, images_of, source_attributes
+from fastload.datasets.compiled.sources import Arrays, TheirDataset, images_of, source_attributes
 from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.composed import JoinedImages
 from fastload.datasets.images import ImageDataset
@@ -29,6 +29,10 @@ from fastload.transforms.draws import begin_sample, fresh_draws
 Images = torch.Tensor | list[object]
 Batch = tuple[Images, torch.Tensor | list[object]]
 """Images and targets, each in one tensor if that is possible."""
+
+
+# From so many images in memory on, drawing their parameters at once takes less time than one by one.
+_LEAST_AT_ONCE = 4
 
 
 class Counterpart(StandIn, Explained):
@@ -85,12 +89,13 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         self._refresh()
         return self._compiled
 
-    @property
-    def is_faster(self) -> bool:
-        """True if samples take less time: of files, in entire batches, or with other colours."""
-        is_decoded = self._images is not None and not self._images.lies_in_memory
-        is_faster = is_decoded or any(kind == "pixels" for _, kind, _ in self._compiled.kinds())
-        return self._compiled.is_useful and (is_faster or self._compiled.vector is not None)
+    def is_faster_for(self, count: int) -> bool:
+        """Return True if `count` samples take less time: of files, at once, or with costly steps."""
+        images, compiled = self._images, self._compiled
+        if not isinstance(images, Arrays) or images.size >= compiled.least_pixels:
+            return True
+        draws_at_once = compiled.vector is not None and self.theirs.target_transform is None
+        return draws_at_once and count >= _LEAST_AT_ONCE
 
     @property
     def images(self) -> ImageDataset | None:
@@ -99,13 +104,15 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         return self._images
 
     def explained_parts(self) -> list[str]:
-        return [LATE] * self.decodes_late + description_of(self.compiled_transform)
+        return [LATE] * self.decodes_late + description_of(self.compiled_transform, self.images)
 
     def __len__(self) -> int:
         source: Any = self.theirs if self.images is None else self.images
         return len(source)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[object, object]:
+        if not self.is_faster_for(1):
+            return self.theirs[operator.index(index)]
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[object, object]]:
@@ -123,6 +130,8 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
     ) -> Batch:
         """Return images and targets like `transform_images`; if `is_collated`, targets may be a tensor."""
+        if not self.is_faster_for(len(indices)):
+            return self._their_samples(indices)
         self._refresh()
         if self._images is None:
             return self._their_samples(indices)
@@ -150,6 +159,10 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         images = self._vectorized(source, len(stored), out)
         if images is not None:
             return images, list(stored)
+        with plain_afterwards():
+            return self._transformed(source, stored, out)
+
+    def _transformed(self, source: BatchSource, stored: Sequence[object], out: BatchMemory) -> Batch:
         prepared, targets = self._prepared(source, stored)
         end = self._compiled.end
         lazy = [image for image in prepared if isinstance(image, LazyImage)]
@@ -171,7 +184,7 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         if is_repeated or not pipeline.makes_one_size(source.sizes):
             return None
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
-        return fill(source, pipeline, drawn, out, torch.contiguous_format)
+        return fill_batch(source, pipeline, drawn, out, torch.contiguous_format)
 
     def _refresh(self) -> None:
         """Update the compiled transform and the images if the user has replaced or changed the originals."""
@@ -190,8 +203,11 @@ class CompiledDataset(Counterpart, UsesImages, Dataset[tuple[object, object]]):
         return self._compiled.end.rescale.on(images) if images.dtype == torch.uint8 else images
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        if self.images is not None:
-            self.images.prefetch(indices)
+        if isinstance(self._images, Arrays):
+            return
+        images = self.images
+        if images is not None:
+            images.prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[object]) -> tuple[list[object], list[object]]:
         """Prepare images and targets, with random numbers drawn in the original order: image, then target."""
@@ -248,7 +264,7 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
         super().__init__(theirs, datasets=datasets)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[object]:
-        common, made = self._common(), self._make_batch(indices, HostMemory())
+        common, made = self.common(), self._make_batch(indices, HostMemory())
         if common is None or made is None:
             return list(map(self._sample, range(len(indices)), indices))
         return list(common.to_samples(*made))
@@ -259,7 +275,7 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
         return NotImplemented if made is None else collated(*made)
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        part = self._common()
+        part = self.common()
         return images if part is None else part.finish(images)
 
     def prefetch(self, indices: Sequence[SupportsIndex]) -> None:
@@ -269,8 +285,8 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
 
     def _make_batch(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Batch | None:
         """Return images and targets; None unless all parts share their transform."""
-        common = self._common()
-        if common is None or not len(indices):
+        common = self.common()
+        if common is None or not common.is_faster_for(len(indices)):
             return None
         joined, channels = JoinedImages(len(indices)), set()
         stored: list[object] = []
@@ -288,7 +304,7 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
         begin_sample(place)
         return self[operator.index(index)]
 
-    def _common(self) -> CompiledDataset | None:
+    def common(self) -> CompiledDataset | None:
         """Return the first part, if all parts are compiled and share its transforms."""
         parts = list(leaves(self))
         compiled = [part for part in parts if type(part) is CompiledDataset and part.images is not None]

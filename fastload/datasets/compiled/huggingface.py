@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 import PIL.Image
 
-from fastload.datasets.compiled.lazy import lazily_decoded
+from fastload.datasets.compiled.late_files import lazily_decoded
 from fastload.datasets.compiled.pipeline import CompiledCode
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import PIL.Image
@@ -18,6 +18,10 @@ _GREY = np.array([[19595, 38470, 7471, 32768]], np.float32) / 65536
 
 # Both compute in float32: their results differ by less than 1e-4, measured for all colours.
 _BETWEEN = 0.4995
+
+
+# Pixels of a band: its floats take 200 KB. Saturation at 320x320 took 2.1 times as long in one piece.
+_BAND = 1 << 14
 
 
 def jittered(pixels: Pixels, order: Sequence[int], amounts: Sequence[float | None]) -> Pixels:
@@ -35,12 +39,33 @@ def jittered(pixels: Pixels, order: Sequence[int], amounts: Sequence[float | Non
     return pixels
 
 
+def _in_bands(change: Callable[[Pixels, float], Pixels]) -> Callable[[Pixels, float], Pixels]:
+    """Return a function that changes an image in bands of rows, whose floats fit the processor's cache."""
+
+    def changed(pixels: Pixels, amount: float) -> Pixels:
+        bands = _bands(pixels)
+        return (
+            change(pixels, amount)
+            if len(bands) == 1
+            else np.concatenate([change(band, amount) for band in bands])
+        )
+
+    return changed
+
+
+def _bands(pixels: Pixels) -> Sequence[Pixels]:
+    height, width = pixels.shape[:2]
+    rows = max(1, _BAND // width)
+    return [pixels[top : top + rows] for top in range(0, height, rows)]
+
+
 def _brightness(pixels: Pixels, factor: float) -> Pixels:
     return _looked_up(pixels, 0, factor)
 
 
 def _contrast(pixels: Pixels, factor: float) -> Pixels:
-    return _looked_up(pixels, int(cv2.mean(_grey(pixels))[0] + 0.5), factor)
+    total = sum(cv2.sumElems(_grey(band))[0] for band in _bands(pixels))
+    return _looked_up(pixels, int(total / (pixels.shape[0] * pixels.shape[1]) + 0.5), factor)
 
 
 def _saturation(pixels: Pixels, factor: float) -> Pixels:
@@ -121,4 +146,4 @@ def _hues() -> Pixels:
     return np.stack(tables).reshape(-1)
 
 
-_CHANGES = (_brightness, _contrast, _saturation, _hue)
+_CHANGES = (_brightness, _contrast, _in_bands(_saturation), _in_bands(_hue))

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import io
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
 import PIL.Image
 import torch
-from PIL.JpegImagePlugin import JpegImageFile
 
-from fastload.errors import DecodeError
+from fastload.contracts import Box
 from fastload.images.arrays import Pixels, Size, with_last_axis
-from fastload.images.decode import require_end
 from fastload.images.deferred import Change, DeferredImage, PixelSource
-from fastload.images.header import parsed_header
-from fastload.images.region import Box, decode_region, find_turbojpeg
+from fastload.images.region import find_turbojpeg
 from fastload.images.resize import Resampling
-from fastload.system.patching import patched
 
 # Filters of PIL that kernels of torch reproduce, and the greatest difference in levels, which is that of
 # `steps.Closeness`: bicubic weights overshoot at edges, and PIL clips the result of each direction.
@@ -32,10 +25,9 @@ _RESAMPLINGS = {
     PIL.Image.Resampling.BICUBIC: (Resampling("bicubic"), 16),
 }
 
-# The size of the last, empty chunk of a PNG file.
-_END_BYTES = 12
-
 _MODES = {1: "L", 3: "RGB"}
+
+_alive: list[weakref.ref[LazyImage]] | None = None  # lazy images made in a block of `plain_afterwards`
 
 Info = Callable[[], dict[object, object]]
 """Returns PIL's `info` of an image, perhaps from its file."""
@@ -48,6 +40,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
 
     Attributes:
         deferred: The image as it is recorded.
+        open: Opens its file with PIL, if all of it is one: that takes less time than a conversion to PIL's.
         is_tensor: True if it stands for a tensor, whose pixels other code would change.
         erasures: Boxes of the finished image, each with the value to fill in.
     """
@@ -57,9 +50,12 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         self.deferred = deferred
         self._info = info
         self._most_levels = most_levels
+        self.open: Callable[[], PIL.Image.Image] | None = None
         self.is_tensor = False
         self._rendered: Pixels | None = None
         self.erasures: list[tuple[Box, torch.Tensor]] = []
+        if _alive is not None:
+            _alive.append(weakref.ref(self))
 
     @classmethod
     def of(cls, image: PIL.Image.Image, most_levels: float = math.inf) -> LazyImage:
@@ -104,6 +100,11 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
     def im(self) -> object:
         self._become_plain()
         return self.im
+
+    @im.setter
+    def im(self, value: object) -> None:
+        self._become_plain()
+        self.im = value
 
     @property
     def __array_interface__(self) -> dict[str, object]:
@@ -185,11 +186,16 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         return self._rendered
 
     def _become_plain(self) -> None:
-        pixels = self._pixels()
-        plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
-        plain.info = dict(self._info())
+        if self.open is not None and self._rendered is None:
+            plain = PIL.Image.Image.convert(self.open(), "RGB")  # not of the file, which may be decoded late
+        else:
+            pixels = self._pixels()
+            plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+            plain.info = dict(self._info())
+            plain._pixels = pixels  # arrays may refer to them
+        theirs = {name: value for name, value in self.__dict__.items() if name not in _ATTRIBUTES}
         self.__dict__.clear()
-        self.__dict__.update(plain.__dict__, _pixels=pixels)
+        self.__dict__.update(plain.__dict__, **theirs)
         self.__class__ = PIL.Image.Image
 
     def __eq__(self, other: object) -> bool:
@@ -208,6 +214,28 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
             raise AttributeError(name)
         self._become_plain()
         return getattr(self, name)
+
+
+_ATTRIBUTES = frozenset(vars(LazyImage(DeferredImage.of_pixels(np.zeros((1, 1, 3), np.uint8)))))
+
+
+@contextlib.contextmanager
+def plain_afterwards() -> Iterator[None]:
+    """Let lazy images that outlive the block become plain: code may have kept them, or handed them out."""
+    global _alive
+    if _alive is not None:
+        yield
+        return
+    made: list[weakref.ref[LazyImage]] = []
+    _alive = made
+    try:
+        yield
+    finally:
+        _alive = None
+    for reference in made:
+        image = reference()
+        if type(image) is LazyImage:
+            image.load()
 
 
 class _Kept:
@@ -233,107 +261,5 @@ class _Kept:
             return self._image.cropped(box).pixels()
         _Kept.is_usual |= self._was_asked
         if self._pixels is None:
-            self._pixels = np.empty(self._image.shape, self._image.dtype)
-            self._image.render_into(self._pixels)
+            self._pixels = self._image.pixels()
         return box.of(self._pixels)
-
-
-def lazily_decoded(
-    file: bytes | str, load: Callable[[], PIL.Image.Image], most_levels: float = math.inf
-) -> PIL.Image.Image:
-    """Return an RGB image that is decoded on first use; `load()` if PIL would not open the file as RGB.
-
-    `file` is its content or its path. `load` opens it with PIL, and is also called on first use if OpenCV
-    cannot decode it.
-    """
-    try:
-        data = file if isinstance(file, bytes) else Path(file).read_bytes()
-        with PIL.Image.open(io.BytesIO(data)) as opened:
-            is_plain = opened.mode == "RGB" and "transparency" not in opened.info
-            late = _late_image(opened, data, load, most_levels) if is_plain else None
-    except (DecodeError, OSError):
-        return load()
-    return load() if late is None else late
-
-
-def _late_image(
-    opened: PIL.Image.Image, data: bytes, load: Callable[[], PIL.Image.Image], most_levels: float
-) -> LazyImage | None:
-    """Return a file's image, decoded on first use; None if its pixels are not those of PIL, or turned."""
-    header = parsed_header(data)
-    if header is None or (header.bit_depth, header.orientation) != (8, 1):
-        return None
-    size = header.height, header.width
-    if (opened.height, opened.width) != size:
-        return None
-    image = DeferredImage.of(PixelSource(_EncodedImage(data, size, load), 0, size))
-    return LazyImage(image, functools.partial(info_of, data), most_levels).kept(is_sure=False)
-
-
-@contextlib.contextmanager
-def decoded_late(most_levels: float) -> Iterator[None]:
-    """Let `PIL.Image.open(path).convert("RGB")` return JPEG files that are decoded on first use.
-
-    Only files that have an end: PIL raises its error of a truncated file here, where code may expect it.
-    """
-
-    def convert(
-        self: JpegImageFile, mode: str | None = None, *args: object, **options: object
-    ) -> PIL.Image.Image:
-        file = self.fp
-        is_unread = type(self) is JpegImageFile and bool(self.tile) and file is not None
-        if is_unread and mode == self.mode == "RGB" and not (args or options):
-            with contextlib.suppress(DecodeError, OSError, ValueError):
-                file.seek(0)
-                data = file.read()
-                require_end(data)
-                load = functools.partial(PIL.Image.open, io.BytesIO(data))
-                late = _late_image(self, data, load, most_levels)
-                if late is not None:
-                    # Opened by PIL itself, it would be closed after decoding.
-                    if self._exclusive_fp:
-                        file.close()
-                    self.fp = io.BytesIO(data)
-                    return late
-        return PIL.Image.Image.convert(self, mode, *args, **options)
-
-    if "convert" in vars(JpegImageFile):  # by other code that runs around this one
-        yield
-        return
-    with patched((JpegImageFile, "convert", convert)):
-        yield
-
-
-@dataclass(frozen=True, slots=True)
-class _EncodedImage:
-    """One encoded image; see `Regions`."""
-
-    data: bytes
-    size: Size
-    load: Callable[[], PIL.Image.Image]
-
-    def region(self, position: int, box: Box, size: Size) -> Pixels:
-        try:
-            return decode_region(self.data, self.size, None, box)
-        except DecodeError:
-            pixels: Pixels = np.asarray(self.load().convert("RGB"))
-        return box.of(pixels)
-
-
-def info_of(data: bytes) -> dict[object, object]:
-    """Return PIL's `info` of a file's image after conversion to RGB: EXIF, resolution, colour profile.
-
-    JPEG files, and PNG files with nothing after their pixels, are not decoded for this.
-    """
-    with PIL.Image.open(io.BytesIO(data)) as image:
-        is_complete = image.format in ("JPEG", "MPO") or (
-            image.format == "PNG" and "transparency" not in image.info and _ends_with_pixels(data)
-        )
-        return dict(image.info if is_complete else image.convert("RGB").info)
-
-
-def _ends_with_pixels(data: bytes) -> bool:
-    """Return True if only the end chunk follows the last chunk of pixels of a PNG."""
-    name = data.rfind(b"IDAT")
-    length = int.from_bytes(data[name - 4 : name])
-    return name + 8 + length == len(data) - _END_BYTES

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeGuard
@@ -22,20 +21,23 @@ from typing import Any, TypeGuard
 import numpy as np
 import PIL
 import PIL.Image
+import torch
 from torch.utils.data import get_worker_info
 
 from fastload.datasets.compiled.known import KnownSteps, known_first, tail_of
-from fastload.datasets.compiled.lazy import LazyImage, decoded_late
+from fastload.datasets.compiled.late_files import decoded_late
+from fastload.datasets.compiled.lazy import LazyImage, plain_afterwards
 from fastload.datasets.compiled.recognition import Foreign
-from fastload.datasets.compiled.references import Reference, Search
+from fastload.datasets.compiled.references import Reference, Search, restore
 from fastload.datasets.compiled.stand_in import StandIn
-from fastload.datasets.compiled.steps import EQUAL, CompiledStep, StepKind, steps_of
+from fastload.datasets.compiled.steps import CompiledStep, StepKind, steps_of
 from fastload.datasets.compiled.vector import vectorized
 from fastload.images.arrays import Pixels
 from fastload.images.deferred import DeferredImage
 
 # Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
+_WITHOUT_PARTS = frozenset((bool, int, float, str, type(None)))
 _MOST_SMALL = 64  # images in a row, before a compiled transform is not used any more
 
 
@@ -48,6 +50,7 @@ class CompiledTransform(StandIn):
         steps: Its steps.
         end: The steps that finish an image; all steps, if all are known.
         vector: The pipeline that makes whole batches of one image size; None if a step does not allow it.
+        least_pixels: Size of an image in memory from which on it is faster than the original, image by image.
     """
 
     def __init__(
@@ -70,7 +73,12 @@ class CompiledTransform(StandIn):
         self.end = self._begin if is_known else KnownSteps(self.steps[self._left.stop :])
         is_close = all(step.closeness.levels <= most_levels for step in self.steps)
         self.vector = vectorized(self.steps) if is_known and is_close else None
-        self._least_pixels = _least_pixels(self.steps[:first])
+        self.least_pixels = min((each.least_pixels for each in self.steps[:first]), default=math.inf)
+        for call in self._calls:
+            for each in call.compiled.values() if type(call) is CompiledCode else ():
+                if type(each) is CompiledTransform:
+                    self.least_pixels = min(self.least_pixels, each.least_pixels)
+        self._least_to_convert = _least_to_convert(self.steps[self._left.stop :])
         self._small = 0  # in a row
 
     def is_of(self, transform: object) -> bool:
@@ -78,7 +86,10 @@ class CompiledTransform(StandIn):
         if self.theirs is not transform:
             return False
         parameters = _parameters_of(transform)
-        are_same = map(operator.is_, parameters, self._parameters)
+        are_same = (
+            now is before or (type(now) is int and now == before)
+            for now, before in zip(parameters, self._parameters, strict=False)
+        )
         return len(parameters) == len(self._parameters) and all(are_same)
 
     def kinds(self) -> Iterator[tuple[CompiledStep, StepKind, CompiledCode | None]]:
@@ -90,14 +101,19 @@ class CompiledTransform(StandIn):
 
     @property
     def is_useful(self) -> bool:
-        """True if a step is made faster."""
-        return any(code is not None or kind != "unknown" for _, kind, code in self.kinds())
+        """True if a step is made faster, of those that get the image before an unknown one."""
+        return self._left.start > 0 or any(code is not None for _, _, code in self.kinds())
 
     def prepare(self, image: LazyImage) -> object:
         """Draw all random numbers of one image; return a LazyImage for `end`, or the finished image."""
-        result: object = self._begin.prepare(image)
         if not self._left:
-            return result
+            return self._begin.prepare(image)
+        result = self._before_end(image)
+        return self.end.prepare(result) if _is_8_bit(result) else self._ended(result)
+
+    def _before_end(self, image: LazyImage) -> object:
+        """Return the result of the steps up to the unknown ones."""
+        result: object = self._begin.prepare(image)
         if type(self._calls[0]) is CompiledCode and isinstance(result, LazyImage):
             result = result if self._begin.makes_tensors else result.kept()
         else:
@@ -105,8 +121,10 @@ class CompiledTransform(StandIn):
             result = self._begin.in_their_memory_format(self._begin.finish(result))
         for call in self._calls:
             result = call(result)
-        if isinstance(result, PIL.Image.Image) and result.mode in ("RGB", "L"):
-            return self.end.prepare(result)
+        return result
+
+    def _ended(self, result: object) -> object:
+        """Return the result of the original transform's last steps."""
         for step in self.steps[self._left.stop :]:
             result = step.theirs(result)
         return result
@@ -116,24 +134,29 @@ class CompiledTransform(StandIn):
         image = inputs[0] if len(inputs) == 1 and not options else None
         if self._is_small(image):
             image = None
-        if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L") and not self._needs_arrays:
+        if _is_8_bit(image) and not self._needs_arrays:
             lazy = LazyImage.of(image, self.most_levels)
         elif self._takes_arrays and _is_image_array(image):
             lazy = LazyImage(DeferredImage.of_pixels(np.ascontiguousarray(image)), dict, self.most_levels)
         else:
             assert self.theirs is not None
             return self.theirs(*inputs, **options)
-        return self.end.finish(self.prepare(lazy))
+        if not self._left:
+            return self.end.finish(self._begin.prepare(lazy))
+        result = self._before_end(lazy)
+        if type(result) is LazyImage or (_is_8_bit(result) and _size(result) >= self._least_to_convert):
+            return self.end.finish(self.end.prepare(result))
+        return self._ended(result)
 
     def _is_small(self, image: object) -> bool:
         """Return True for an image in memory so small that the original transform is faster."""
         if isinstance(image, np.ndarray):
             pixels = image.size // 3
         elif isinstance(image, PIL.Image.Image) and type(image) is not LazyImage:
-            pixels = image.width * image.height
+            pixels = _size(image)
         else:
             return False
-        is_small = pixels < self._least_pixels
+        is_small = pixels < self.least_pixels
         self._small = self._small + 1 if is_small else 0
         return is_small
 
@@ -146,15 +169,14 @@ class CompiledTransform(StandIn):
         return CompiledTransform, (self.theirs, self.most_levels)
 
 
-def _least_pixels(steps: Sequence[CompiledStep]) -> float:
-    """Return the size from which on recording the steps of one image takes less time than doing them.
+def _is_8_bit(image: object) -> TypeGuard[PIL.Image.Image]:
+    """Return True for a PIL image of bytes, RGB or grey."""
+    return isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L")
 
-    Measured with noise, as ratios of the time: resizing 0.6 at 32 pixels a side, 1.2 at 128, 2.0 at 224;
-    padded crops 0.6, 0.7 and 0.9; conversions alone 0.8, 1.0 and 1.5; adjustments of colour 0.8 to 1.7 at 32.
-    """
-    kinds = {step.kind for step in steps}
-    only_crops = "region" in kinds and all(step.closeness == EQUAL for step in steps if step.kind == "region")
-    return 0 if "pixels" in kinds else math.inf if only_crops else 128 * 128
+
+def _size(image: PIL.Image.Image) -> int:
+    width, height = image.size
+    return int(width * height)
 
 
 def _is_image_array(image: object) -> TypeGuard[Pixels]:
@@ -164,8 +186,18 @@ def _is_image_array(image: object) -> TypeGuard[Pixels]:
     return image.ndim == 3 and image.shape[2] in (1, 3) and image.size > 0
 
 
+def _least_to_convert(steps: Sequence[CompiledStep]) -> int:
+    """Return the size of an image in memory from which on converting it takes less time than by `steps`.
+
+    Measured with square images of noise, from 32 to 512 pixels a side.
+    """
+    return 144 * 144 if sum(step.rescaling is not None for step in steps) > 1 else 320 * 320
+
+
 def _parameters_of(value: object, depth: int = 0) -> list[object]:
     """Return the parameters of a transform and of its inner transforms."""
+    if isinstance(value, torch.Tensor):
+        return [value._version]
     if isinstance(value, (list, tuple)):
         found = list(value) if len(value) <= _MOST_PARTS else []
     elif depth < _MOST_DEPTH and callable(value) and not isinstance(value, type):
@@ -177,7 +209,8 @@ def _parameters_of(value: object, depth: int = 0) -> list[object]:
     else:
         return []
     for part in found[:]:
-        found += _parameters_of(part, depth)
+        if type(part) not in _WITHOUT_PARTS:
+            found += _parameters_of(part, depth)
     return found
 
 
@@ -222,6 +255,7 @@ class CompiledCode(StandIn):
             compiled = compile_inner(scope[key], may_decode_late)
             if compiled is not scope[key]:
                 self._references.append(Reference(name, scope, key, compiled))
+        self._scopes = {**found.scopes, **{id(each.scope): each.scope for each in self._references}}
 
     @property
     def compiled(self) -> dict[str, object]:
@@ -230,25 +264,34 @@ class CompiledCode(StandIn):
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Let the names refer to the compiled objects in the block, unless another thread may use them."""
-        if not _is_alone():
+        is_idle = not self.opens_images and all(reference.is_idle for reference in self._references)
+        if is_idle or not is_alone():
             yield
             return
         with contextlib.ExitStack() as stack:
+            if self._references:
+                stack.callback(self._restore)
             for reference in self._references:
-                stack.enter_context(reference.replaced())
+                reference.replace()
             if self.opens_images:
                 stack.enter_context(decoded_late(self.most_levels))
             yield
 
+    def _restore(self) -> None:
+        """Let all names refer to the user's objects again."""
+        replaced = {id(reference.compiled): reference.theirs for reference in self._references}
+        for scope in self._scopes.values():
+            restore(scope, replaced)
+
     def __call__(self, *args: object, **options: object) -> object:
-        with self.running():
+        with plain_afterwards(), self.running():
             return self.theirs(*args, **options)
 
     def __reduce__(self) -> tuple[object, ...]:
         return CompiledCode, (self.theirs, self.most_levels)
 
 
-def _is_alone() -> bool:
+def is_alone() -> bool:
     """Return True if no other thread runs a user's code in this process."""
     if get_worker_info() is None:
         return threading.active_count() == 1

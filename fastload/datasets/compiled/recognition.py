@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+_PACKAGES = ("torchvision", "timm")
+
 # Transforms of timm, and those of torchvision that they are equivalent to.
 _TIMM_NAMES = {
     **{name: name for name in ("CenterCropOrPad", "RandomCropOrPad", "TrimBorder")},
@@ -49,7 +51,13 @@ def flattened(transform: Foreign | None) -> Iterator[Foreign]:
 
 
 def has_hooks(transform: Foreign) -> bool:
-    """Return True if a call of this Module does more, or other things, than its class says."""
+    """Return True if a call of this transform does more, or other things, than its library's class says."""
+    kind = type(transform)
+    if kind.__module__.partition(".")[0] in _PACKAGES:
+        methods = (getattr(kind, name, None) for name in ("__call__", "forward", "transform"))
+        modules = (getattr(method, "__module__", None) or "torch" for method in methods)
+        if any(module.partition(".")[0] not in (*_PACKAGES, "torch") for module in modules):
+            return True  # the user's code has replaced it
     if not isinstance(transform, torch.nn.Module):
         return False
     own = vars(transform)

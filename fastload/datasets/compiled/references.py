@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import PIL
@@ -21,6 +22,8 @@ _MOST_PARTS = 32  # of a list or dict that is searched
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "torch", "cv2", "PIL", "fastload", "timm"})
 
 
+_GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))  # of a module; other names may be those of attributes
+
 Scope = dict[Any, Any] | list[Any]
 Compile = Callable[[object], object | None]
 """Returns a compiled transform; None for any other object."""
@@ -33,6 +36,8 @@ class Reference:
 
     Attributes:
         name: The name, with those of the objects that hold it.
+        scope: Where it is defined.
+        theirs: The user's object that it refers to.
         compiled: Object that it refers to while the code runs.
     """
 
@@ -40,45 +45,38 @@ class Reference:
         self, name: str, scope: Scope, key: Any, compiled: object, renew: Renew | None = None
     ) -> None:
         self.name = name
+        self.scope = scope
         self.compiled = compiled
-        self._scope = scope
+        self.theirs = scope[key]
         self._key = key
-        self._theirs = scope[key]
         self._renew = renew
 
-    @contextlib.contextmanager
-    def replaced(self) -> Iterator[None]:
-        """Let the name refer to the compiled object in the block."""
-        theirs = self._bound()
-        # It may be replaced already, by another thread that runs the code.
-        if self._renew is not None and theirs is not self.compiled and callable(theirs):
-            self._theirs, self.compiled = theirs, self._renew(self.compiled, theirs)
-        compiled = self.compiled
-        if theirs is not self._theirs or self._is_idle():
-            yield
-            return
-        self._scope[self._key] = compiled
-        try:
-            yield
-        finally:
-            # The code may have assigned it to another name, or have reordered a list.
-            for key, value in self._bindings():
-                if value is compiled:
-                    self._scope[key] = theirs
-
-    def _bindings(self) -> list[tuple[Any, object]]:
-        if isinstance(self._scope, _Closure):
-            return [(self._key, self._bound())]
-        return list(self._scope.items() if isinstance(self._scope, dict) else enumerate(self._scope))
-
-    def _is_idle(self) -> bool:
+    @property
+    def is_idle(self) -> bool:
+        """True if the compiled object makes nothing faster."""
         return isinstance(self.compiled, StandIn) and self.compiled.is_idle
 
-    def _bound(self) -> Any:
+    def replace(self) -> None:
+        """Let the name refer to the compiled object."""
         try:
-            return self._scope[self._key]
+            theirs = self.scope[self._key]
         except (LookupError, ValueError):  # it was deleted, or is not set yet
-            return self
+            return
+        # It may be replaced already, by code that runs around this one.
+        if self._renew is not None and theirs is not self.compiled and callable(theirs):
+            self.theirs, self.compiled = theirs, self._renew(self.compiled, theirs)
+        if theirs is self.theirs and not self.is_idle:
+            self.scope[self._key] = self.compiled
+
+
+def restore(scope: Scope, replaced: Mapping[int, object]) -> None:
+    """Let all names of a scope refer to the user's objects again, given by the ids of their compiled ones.
+
+    The code may have assigned a compiled object to another name, or have reordered a list.
+    """
+    for key, value in list(scope.items() if isinstance(scope, dict) else enumerate(scope)):
+        if id(value) in replaced:
+            scope[key] = replaced[id(value)]
 
 
 class _Closure(dict[str, types.CellType]):
@@ -90,12 +88,19 @@ class _Closure(dict[str, types.CellType]):
     def __setitem__(self, name: str, value: object) -> None:
         super().__getitem__(name).cell_contents = value
 
+    def items(self) -> Any:
+        """Yield the names of variables that have a value, and the values."""
+        for name in self:
+            with contextlib.suppress(ValueError):
+                yield name, self[name]
+
 
 class Search:
     """Search of a user's code for the transforms and datasets that it refers to.
 
     Attributes:
         references: The names that refer to transforms.
+        scopes: Where the code may define names that refer to them.
         datasets: The names that refer to datasets: their scope, and their key there.
         opens_images: True if the code opens image files with PIL.
         calls_torchvision: True if it calls torchvision's transforms or their functions itself.
@@ -103,11 +108,13 @@ class Search:
 
     def __init__(self, compile_value: Compile, renew: Renew) -> None:
         self.references: list[Reference] = []
+        self.scopes: dict[int, Scope] = {}  # by their ids
         self.datasets: list[tuple[str, Scope, Any]] = []
         self.opens_images = self.calls_torchvision = False
         self._compile_value = compile_value
         self._renew = renew
         self._seen: set[int] = set()
+        self._compiled: dict[int, object | None] = {}  # by the id of the original
 
     def search(self, name: str, held: object) -> None:
         """Search an object that `name` refers to."""
@@ -137,6 +144,8 @@ class Search:
         for key in found:
             with contextlib.suppress(LookupError, ValueError):  # a variable has no value yet
                 self._add(f"{name}.{key}" if name else str(key), scope, key)
+        if keys is None or any(each.scope is scope for each in self.references):
+            self.scopes[id(scope)] = scope
 
     def _add(self, name: str, scope: Scope, key: Any) -> None:
         value = scope[key]
@@ -145,7 +154,9 @@ class Search:
         elif isinstance(value, torch.utils.data.Dataset):
             self.datasets.append((name, scope, key))
         elif callable(value) and not isinstance(value, type) and not issubclass(type(value), StandIn):
-            compiled = self._compile_value(value)
+            if id(value) not in self._compiled:
+                self._compiled[id(value)] = self._compile_value(value)
+            compiled = self._compiled[id(value)]
             if compiled is None:
                 self.search(name, value)
             else:
@@ -155,7 +166,7 @@ class Search:
         if _is_library(function):
             return
         names, shared = _names(function.__code__), function.__globals__
-        found = {name: shared[name] for name in sorted(names & shared.keys())}
+        found = {name: shared[name] for name in sorted(_names(function.__code__, _GLOBAL) & shared.keys())}
         # Modules that are imported in the function itself are among its names.
         is_pil = any(each is PIL or each is PIL.Image for each in found.values())
         is_pil |= not names.isdisjoint(("PIL", "PIL.Image"))
@@ -188,7 +199,12 @@ def _is_library(definition: Any) -> bool:
     return module.partition(".")[0] in _LIBRARIES or module.startswith("torchvision.transforms")
 
 
-def _names(code: types.CodeType) -> set[str]:
-    """Return the names that code looks up, including those in its comprehensions and inner functions."""
-    inner = [_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
-    return set(code.co_names).union(*inner)
+def _names(code: types.CodeType, kinds: Set[str] | None = None) -> set[str]:
+    """Return the names that code looks up, including those in its comprehensions and inner functions.
+
+    With `kinds`, only those that instructions of these kinds look up.
+    """
+    inner = [_names(each, kinds) for each in code.co_consts if isinstance(each, types.CodeType)]
+    if kinds is None:
+        return set(code.co_names).union(*inner)
+    return {each.argval for each in dis.get_instructions(code) if each.opname in kinds}.union(*inner)

@@ -14,9 +14,10 @@ import PIL.Image
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from fastload.contracts import Box, Gathered
 from fastload.datasets.batch import BatchSource
 from fastload.datasets.cache.originals import FileOriginals
-from fastload.datasets.compiled.lazy import info_of
+from fastload.datasets.compiled.late_files import info_of
 from fastload.datasets.compiled.pipeline import CompiledCode
 from fastload.datasets.compiled.recognition import Foreign, Untyped
 from fastload.datasets.folder import FILE_STEP, FileImages, FilesDataset, Headers, unread_headers
@@ -24,11 +25,10 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.header import ImageHeader
-from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
 from fastload.transforms.compose import package_of
-from fastload.transforms.windows import Gathered
+from fastload.transforms.transform import equal_sizes
 
 Load = Callable[[str], PIL.Image.Image]
 """A loader of torchvision: opens an image file."""
@@ -52,8 +52,12 @@ def images_of(dataset: Untyped) -> ImageDataset | None:
         return None if _why_left_ours(dataset) else dataset
     packages = {kind.__module__.partition(".")[0] for kind in type(dataset).__mro__}
     if "timm" in packages:
-        return _of_timm(dataset)
-    return _of_torchvision(dataset) if "torchvision" in packages else None
+        images = _of_timm(dataset)
+    else:
+        images = _of_torchvision(dataset) if "torchvision" in packages else None
+    if images is not None:
+        images.name = type(dataset).__name__
+    return images
 
 
 def is_huggingface(dataset: object) -> TypeGuard[Untyped]:
@@ -78,7 +82,7 @@ def why_left(dataset: object) -> str:
     # Read from `__dict__`, because a property could run any code.
     if getattr(dataset, "__dict__", {}).get("transform") is None:
         return "none of its attributes is a known transform"
-    return "no step of its transform is known"
+    return "no step of its transform would be made faster"
 
 
 def _why_left_ours(dataset: ImageDataset) -> str:
@@ -100,7 +104,7 @@ def is_torchvisions_loader(value: object) -> bool:
     return is_default or value is folder.pil_loader
 
 
-def _of_torchvision(dataset: Untyped) -> ImageDataset | None:
+def _of_torchvision(dataset: Untyped) -> TheirImages | None:
     from torchvision import datasets
 
     if _reads_as(dataset, datasets.DatasetFolder):
@@ -137,7 +141,7 @@ def _arrays(data: ArrayLike, targets: Sequence[object] | torch.Tensor) -> Arrays
     return Arrays(pixels, targets)
 
 
-def _of_timm(dataset: Untyped) -> ImageDataset | None:
+def _of_timm(dataset: Untyped) -> TheirImages | None:
     try:
         from timm.data.dataset import ImageDataset as TimmDataset
         from timm.data.readers.reader_image_folder import ReaderImageFolder
@@ -216,7 +220,20 @@ class ListedImages(FileImages):
         return np.asarray(image)
 
 
-class ListedFiles(FilesDataset):
+class TheirImages(ImageDataset):
+    """Images of a dataset of another library.
+
+    Attributes:
+        name: The name of its class, which errors state.
+    """
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class ListedFiles(TheirImages, FilesDataset):
     """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
     def __init__(self, listed: Sequence[tuple[str, object]], load: Load) -> None:
@@ -252,8 +269,13 @@ class ListedFiles(FilesDataset):
         return list_files("/", (os.path.abspath(path) for path, _ in self.listed))
 
 
-class Arrays(ImageDataset):
-    """Images in one array (images, height, width, channels), uint8, with an array of targets."""
+class Arrays(TheirImages):
+    """Images in one array (images, height, width, channels), uint8, with an array of targets.
+
+    Attributes:
+        pixels: The array.
+        size: The number of pixels of an image.
+    """
 
     lies_in_memory = True
 
@@ -262,6 +284,7 @@ class Arrays(ImageDataset):
         # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
+        self.size = pixels.shape[1] * pixels.shape[2]
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -295,7 +318,7 @@ class ArrayImages(BatchSource):
         self._pixels = pixels
         self._positions = positions
         self.channels = pixels.shape[3]
-        self.sizes = np.broadcast_to(pixels.shape[1:3], (len(positions), 2))
+        self.sizes = equal_sizes(pixels.shape[1:3], len(positions))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         image: Pixels = self._pixels[self._positions[position]]

@@ -24,5 +24,12 @@ class StandIn:
             raise AttributeError(name)
         return getattr(self.theirs, name)
 
+    def __eq__(self, other: object) -> bool:
+        is_other = issubclass(type(other), StandIn)  # `isinstance` answers for what it stands for
+        return bool(self.theirs == (vars(other)["theirs"] if is_other else other))
+
+    def __hash__(self) -> int:
+        return hash(self.theirs)
+
     def __repr__(self) -> str:
         return repr(self.theirs)

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import PIL.Image
 import torch
 
+from fastload.contracts import Box
 from fastload.datasets.compiled.jitter import jittered
 from fastload.datasets.compiled.lazy import LazyImage
 from fastload.datasets.compiled.recognition import Foreign, flattened, has_hooks, is_v2, name_of
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.images.region import Box
 from fastload.transforms import (
     ColorJitter,
     GaussianBlur,
@@ -74,6 +76,8 @@ class CompiledStep(NamedTuple):
         rescaling: For `rescale`, fastload's equivalent transform.
         closeness: Greatest difference from the original's pixels, of PIL images.
         tensor_closeness: The same, of images that are tensors by then.
+        least_pixels: Size of an image in memory from which on this step makes its pipeline faster; infinite
+            for steps that save less than recording an image costs.
     """
 
     theirs: Foreign
@@ -83,6 +87,7 @@ class CompiledStep(NamedTuple):
     rescaling: Rescaling | None = None
     closeness: Closeness = EQUAL
     tensor_closeness: Closeness = EQUAL
+    least_pixels: float = math.inf
 
 
 def steps_of(transform: Foreign | None) -> list[CompiledStep]:
@@ -105,7 +110,7 @@ def _step_of(theirs: Foreign) -> CompiledStep:
     both = closeness, known.tensor_closeness or closeness
     if isinstance(made, Rescaling):
         return CompiledStep(theirs, name, known.kind, theirs, made, *both)
-    return CompiledStep(theirs, name, known.kind, made, None, *both)
+    return CompiledStep(theirs, name, known.kind, made, None, *both, known.least_pixels(theirs))
 
 
 def _container(theirs: Foreign, name: str) -> CompiledStep:
@@ -120,7 +125,8 @@ def _container(theirs: Foreign, name: str) -> CompiledStep:
     kind: StepKind = "pixels" if "pixels" in kinds else "region"
     found = [step for steps in inner for step in steps if step.kind == kind]
     both = max(step.closeness for step in found), max(step.tensor_closeness for step in found)
-    return CompiledStep(theirs, name, kind, ours, None, *both)
+    least_pixels = min(step.least_pixels for steps in inner for step in steps)
+    return CompiledStep(theirs, name, kind, ours, None, *both, least_pixels)
 
 
 def _in_order(steps: Sequence[CompiledStep]) -> ImageStep:
@@ -239,21 +245,36 @@ def _to_dtype(theirs: Foreign) -> Rescaling | None:
     return ToDtype(theirs.dtype, scale) if isinstance(theirs.dtype, torch.dtype) else None
 
 
+def _least_to_resize(theirs: Foreign) -> float:
+    if _closeness_of_resizing(theirs) == EQUAL:
+        return math.inf  # a filter that is left to PIL
+    sides = np.atleast_1d(getattr(theirs, "size", None) or 0)  # of the result: one side, or both
+    return 0 if sides.min() >= 144 else 320 * 320
+
+
+def _least_to_jitter(theirs: Foreign) -> float:
+    if theirs.hue is not None:
+        return 96 * 96
+    return math.inf if theirs.contrast is theirs.saturation is None else 160 * 160
+
+
 class _Known(NamedTuple):
     """Treatment of a known transform.
 
-    `make` returns the function that is called, or the equivalent Rescaling; None if there is none.
+    `make` returns the function that is called, or the equivalent Rescaling; None if there is none. For
+    `least_pixels` see CompiledStep: square images of noise were measured, from 32 to 512 pixels a side.
     """
 
     kind: StepKind
     make: Callable[[Foreign], Callable[[Any], Any] | Rescaling | None] = lambda theirs: theirs
     closeness: Closeness | Callable[[Foreign], Closeness] = EQUAL
     tensor_closeness: Closeness | None = None
+    least_pixels: Callable[[Foreign], float] = lambda theirs: math.inf
 
 
 _UNKNOWN = _Known("unknown")
 _REGION, _CONVERSION = _Known("region"), _Known("conversion")
-_RESIZE = _Known("region", closeness=_closeness_of_resizing, tensor_closeness=_LEVEL)
+_RESIZE = _Known("region", lambda theirs: theirs, _closeness_of_resizing, _LEVEL, _least_to_resize)
 _KNOWN = {
     **dict.fromkeys(("CenterCrop", "Identity", "RandomCrop"), _REGION),
     **dict.fromkeys(("RandomHorizontalFlip", "RandomVerticalFlip"), _REGION),
@@ -267,11 +288,11 @@ _KNOWN = {
     "ToTensor": _Known("rescale", lambda theirs: ToTensor(), _ROUNDING),
     "ToPILImage": _Known("conversion", lambda theirs: theirs if theirs.mode is None else None),
     "RandomErasing": _Known("erase", _erasing),
-    "ColorJitter": _Known("pixels", _color_jitter, EQUAL, _SEVERAL),
-    "GaussianBlur": _Known("pixels", _gaussian_blur, _LEVEL),
+    "ColorJitter": _Known("pixels", _color_jitter, EQUAL, _SEVERAL, _least_to_jitter),
+    "GaussianBlur": _Known("pixels", _gaussian_blur, _LEVEL, None, lambda theirs: 64 * 64),
     "Grayscale": _Known("pixels", _grayscale, _LEVEL),
     "RandomGrayscale": _Known("pixels", lambda theirs: _by_chance(theirs, Grayscale(3), False), _LEVEL),
-    "RandomAdjustSharpness": _Known("pixels", _sharpness),
+    "RandomAdjustSharpness": _Known("pixels", _sharpness, EQUAL, None, lambda theirs: 160 * 160),
     "RandomAutocontrast": _Known("pixels", lambda theirs: _by_chance(theirs, RandomAutocontrast()), _LEVEL),
     "RandomEqualize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomEqualize())),
     "RandomInvert": _Known("pixels", lambda theirs: _by_chance(theirs, RandomInvert())),

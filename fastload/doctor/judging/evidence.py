@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fastload.doctor.findings import DataStorage, Diagnosis, Fix, Sampled, TrainingMeasurements, Verdict
-from fastload.doctor.judging.judge import MAJORITY, Judgement, attributed, is_colder, ran_out_of
+from fastload.doctor.findings import (
+    DataStorage,
+    Diagnosis,
+    Fix,
+    Sampled,
+    TimePart,
+    TrainingMeasurements,
+    Verdict,
+    spent,
+)
+from fastload.doctor.judging.judge import MAJORITY, Judgement, attributed, is_colder, per_s, ran_out_of
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
 
@@ -25,7 +35,16 @@ LEAST_SHARE = 0.05
 """A part that takes less than this share of a time is not mentioned: without it, the gain would be below
 what measuring resolves (LEAST_GAIN)."""
 
-_MOST_PLACES = 3
+LEAST_SWAPPED = 64 << 20
+"""Kernels write some idle pages to the swap space at any time."""
+
+NEARLY_FULL = 0.1
+"""With less than this share of a memory free, the next larger batch may fail."""
+
+LEAST_GROWN = 0.01
+"""A process whose memory grows by this share in each epoch doubles it in 70 epochs."""
+
+MOST_PLACES = 3
 _FEW_STEPS = 5
 
 _ENDED = {
@@ -40,7 +59,7 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
     "transforms": ("Transforms are the limit", "transforms"),
     "transport": ("Collating and moving batches is the limit", "collating"),
     "copy": ("Copying batches to the device is the limit", "copying to the device"),
-    "main thread": ("Logging, saving or drawing on the main thread is the limit", "logging and the like"),
+    "main thread": ("The script's own code between two batches is the limit", "the script's own code"),
     "model": ("The model is the limit", "the model's step"),
     "network": ("Synchronising gradients over the network is the limit", "synchronising gradients"),
 }
@@ -62,7 +81,33 @@ def diagnosis_of(judged: Judgement, fixes: tuple[Fix, ...]) -> Diagnosis:
         loading_per_s=loading,
         step_per_s=step,
         doubts=tuple(_doubts_of(judged)),
+        parts=tuple(_parts_of(judged)),
     )
+
+
+def _parts_of(judged: Judgement) -> Iterator[TimePart]:
+    """Yield the parts of one batch's time, the wait first, then the work of the workers meanwhile."""
+    measured = judged.measured
+    if not measured.waits or not measured.steps:
+        return
+    loading_s = (measured.waiting_s - measured.copying_s) / measured.waits
+    yield TimePart("waiting for the loader" if measured.num_workers else "loading", loading_s)
+    seconds = {
+        "model, backward pass, optimizer": judged.step["model"],
+        "logging, saving, drawing": spent(measured.training, "work"),
+        "other code of the script": spent(measured.training, "script"),
+        "copying to the device": judged.step["copy"],
+        "synchronising gradients": judged.step["network"],
+        "waiting for other ranks": measured.held_up_s,
+    }
+    for name, part_s in seconds.items():
+        copied_s = measured.copying_s / measured.waits if name.startswith("copying") else 0.0
+        mean_s = measured.step_s * part_s / (sum(seconds.values()) or 1.0) + copied_s
+        if mean_s or name.startswith("model"):
+            yield TimePart(name, mean_s)
+    if measured.num_workers:
+        made_s = per_s(judged.rates.loading, measured.samples_a_batch)
+        yield TimePart(f"{format_count(measured.num_workers, 'worker')}, loading", made_s, is_meanwhile=True)
 
 
 def _headline_of(judged: Judgement) -> str:
@@ -75,13 +120,15 @@ def _headline_of(judged: Judgement) -> str:
         took = f"{batches} took {all_s}{start if measured.num_workers else ''}"
         return f"There is too little work for loading to matter: {took}."
     limit = CAUSES[verdict][0]
+    if verdict == "main thread" and spent(measured.training, "work") > spent(measured.training, "script"):
+        limit = "Logging, saving or drawing on the main thread is the limit"
     if ended := ran_out_of(measured.error):
         return f"{limit}: the training ended because {_ENDED[ended]}."
     part = judged.share(verdict)
     if verdict not in ("model", "copy") and part >= LEAST_SHARE:
         limit += f", with {part:.0%} of {'each step' if verdict in judged.step else 'loading'}"
     loading, step = (rate_text(rate, measured.unit) for rate in (judged.rates.loading, judged.rates.step))
-    return f"{limit}: the loader alone gives {loading}, the training step alone could use {step}."
+    return f"{limit}: the loader alone makes {loading}, the training step alone takes {step}."
 
 
 def rate_text(rate: float, unit: str) -> str:
@@ -107,6 +154,11 @@ def _evidence_of(judged: Judgement) -> Iterator[str]:
         yield f"The data takes up {size} (file system: {measured.store.kind})."
         if fits_page_cache(measured.store, measured.machine.available_bytes):
             yield "That is less than half of the available memory: only the first epoch reads from the disk."
+    for trial in measured.step_trials[:1]:
+        if trial.flops and not trial.failure:
+            share = trial.flops / trial.step_s / trial.peak_flops_per_s
+            work = f"A step computes {trial.flops / 1e9:.3g} GFLOP, at {share:.0%} of the rate of a large"
+            yield f"{work} matrix product: far below 100%, memory, Python or small operations take the time."
     if measured.gpu_share:
         yield f"The GPU was busy {measured.gpu_share:.0%} of the time."
 
@@ -158,7 +210,7 @@ def _places(sampled: Sequence[Sampled], where: str) -> Iterator[str]:
         if place and seconds > LEAST_SHARE * all_s
     ]
     if shown:
-        yield f"Slowest lines {where}: {'; '.join(shown[:_MOST_PLACES])}."
+        yield f"Slowest lines {where}: {'; '.join(shown[:MOST_PLACES])}."
 
 
 def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:
@@ -200,6 +252,7 @@ def _limits_of(measured: TrainingMeasurements) -> Iterator[str]:
             f"ulimit -n: {machine.open_files} open files. torch's loader needs one per tensor that it "
             "passes, and each worker one per shard: run 'ulimit -n 65536' before the training."
         )
+    yield from _memory_limits(measured)
     shared = machine.shared_memory_bytes
     if shared is not None and (waiting_bytes > MAJORITY * shared or shared <= SMALL_SHARED_MEMORY):
         remedy = (
@@ -210,3 +263,22 @@ def _limits_of(measured: TrainingMeasurements) -> Iterator[str]:
         )
         size, waiting = format_size(shared), format_size(waiting_bytes)
         yield f"/dev/shm: {size}, for {waiting} of prefetched batches. {remedy}"
+
+
+def _memory_limits(measured: TrainingMeasurements) -> Iterator[str]:
+    machine, sizes, text = measured.machine, measured.epoch_memory_bytes, format_size
+    if machine.swapped_bytes > LEAST_SWAPPED:
+        swapped = text(machine.swapped_bytes)
+        yield f"Memory: {swapped} were swapped out to the disk: use fewer workers, or a smaller cache."
+    spaces = (
+        ("Memory", machine.available_bytes or 0, machine.memory_bytes or 0),
+        ("GPU memory", machine.free_device_bytes, machine.device_bytes),
+    )
+    for name, free_bytes, all_bytes in spaces:
+        if free_bytes < NEARLY_FULL * all_bytes:
+            yield f"{name}: only {text(free_bytes)} are free of {text(all_bytes)}."
+    # The first epoch fills caches.
+    grown = [after - before for before, after in itertools.pairwise(sizes[1:])]
+    if len(grown) > 1 and min(grown) > LEAST_GROWN * sizes[-1]:
+        mean = text(sum(grown) / len(grown))
+        yield f"Memory grows by {mean} in each epoch: keep loss.item(), because a loss keeps its graph."

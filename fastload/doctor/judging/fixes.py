@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from fastload.doctor.findings import MOST_GAIN, Diagnosis, Fix, LoaderTrial, TrainingMeasurements
 from fastload.doctor.judging.evidence import STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
@@ -16,14 +16,12 @@ from fastload.doctor.judging.judge import (
     attributed,
     is_colder,
     judge,
-    per_s,
     ran_out_of,
 )
+from fastload.doctor.judging.step_changes import COSTLY, EFFORT, LEAST_GAIN, OF_STEP, TriedChange
+from fastload.doctor.judging.step_fixes import OF_LOADER, STEP_CHANGES, combination, seen_fixes
 from fastload.doctor.trials import Trials
 from fastload.system.units import format_duration, format_size
-
-LEAST_GAIN = 1.05
-"""A smaller gain is not worth the trouble, and one second of measuring cannot resolve it."""
 
 ENOUGH = 0.95
 """The fewest workers that reach this share of the best rate are advised: each takes some 200 MB."""
@@ -31,14 +29,9 @@ ENOUGH = 0.95
 MOST_OF_MEMORY = 0.7
 """The share of the available memory that may be filled with data; the rest is for the training."""
 
-WRITES_LEFT = 0.1
-"""The share of log writes that is left when logging less often."""
-
-DATA_EFFORT = 2.0
-"""A fix that packs the files or replaces the dataset has to gain this many times as much to be listed before
-one that changes a line."""
-
-_OTHER_DATA = frozenset({"decoder", "pack"})
+_COSTLY = frozenset({"decoder", "pack", *COSTLY})
+# What is known to cost most comes first, although its gain is unknown here.
+_FIRST = frozenset({"device", "parallel"})
 
 _MORE_FILES = Fix(
     "open files",
@@ -61,25 +54,6 @@ _COMPRESSION = Fix(
 )
 _CREATE_ONCE = "create the loader once, before the first epoch: "
 _COMPILED = "import fastload; from fastload import DataLoader; DataLoader(fastload.{}({!r}, transform=…), …)"
-
-
-@dataclass(frozen=True, slots=True)
-class TriedChange:
-    """A change of the loader or its data.
-
-    Attributes:
-        can_help: Returns whether it can change the advice.
-        trials: Measures it.
-        fixes: Yields the fixes that follow from its trials, which the judged measurements contain.
-        is_last: True if it creates fastload's datasets, which make the C library keep freed memory: any
-            loader is faster with it. So such changes are tried after the others, for all loaders.
-    """
-
-    name: str
-    can_help: Callable[[Judgement], bool]
-    trials: Callable[[Trials, Judgement], Iterable[LoaderTrial]]
-    fixes: Callable[[Judgement], Iterator[Fix]]
-    is_last: bool = False
 
 
 def _has_workers(judged: Judgement) -> bool:
@@ -238,6 +212,7 @@ CHANGES = (
     TriedChange("workers", _needs_other_workers, _with_workers, _number_of_workers),
     TriedChange("loader", _waits, lambda trials, _: trials.one_line(), _one_line, is_last=True),
     TriedChange("data", _decodes_much, lambda trials, _: trials.from_files(), _other_data, is_last=True),
+    *STEP_CHANGES,
 )
 
 
@@ -248,7 +223,14 @@ _EITHER = ("no workers", "persistent workers")
 def diagnose(measured: TrainingMeasurements) -> Diagnosis:
     """Return the verdict, its evidence and the fixes for a training run that was measured."""
     judged = judge(measured)
-    return diagnosis_of(judged, _fixes_of(judged))
+    fixes = _fixes_of(judged)
+    found = diagnosis_of(judged, fixes)
+    first = fixes[0].kind if fixes else ""
+    # The headline names both sides if the first fix is not of the slower one.
+    if (judged.verdict in judged.step and first in OF_LOADER) or (judged.is_of_loading and first in OF_STEP):
+        both = f"Loading and the training step both limit it: {found.headline.partition(': ')[2]}"
+        found = replace(found, headline=both)
+    return replace(found, combination=tuple(combination(judged, fixes)))
 
 
 def _fixes_of(judged: Judgement) -> tuple[Fix, ...]:
@@ -264,10 +246,10 @@ def _fixes_of(judged: Judgement) -> tuple[Fix, ...]:
     is_compiled = any(fix.kind == "compile" and (fix.gain or 0.0) >= LEAST_GAIN for fix in tried)
     found = [*_untried_fixes(judged, is_compiled), *tried]
 
-    def rank(fix: Fix) -> tuple[bool, bool, float]:
+    def rank(fix: Fix) -> tuple[bool, bool, bool, float]:
         is_of_start = fix.kind == "persistent workers" and judged.verdict != "little"
-        effort = DATA_EFFORT if fix.kind in _OTHER_DATA else 1.0
-        return fix.gain is None, is_of_start, -(fix.gain or 0.0) / effort
+        effort = EFFORT if fix.kind in _COSTLY else 1.0
+        return fix.kind not in _FIRST, fix.gain is None, is_of_start, -(fix.gain or 0.0) / effort
 
     ranked = sorted((fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN), key=rank)
     excluded = [fix for fix in ranked if fix.kind in _EITHER][1:]
@@ -280,16 +262,7 @@ def _fixes_of(judged: Judgement) -> tuple[Fix, ...]:
 
 def _untried_fixes(judged: Judgement, is_compiled: bool) -> Iterator[Fix]:
     measured, verdict = judged.measured, judged.verdict
-    if verdict in judged.step and (logged := judged.share("main thread")):
-        places = dict.fromkeys(one.place for one in measured.training if one.category == "work" and one.place)
-        rates, left = judged.rates, 1 - logged * (1 - WRITES_LEFT)
-        with_fewer = replace(rates, step=per_s(left * per_s(rates.step)), step_cpu_s=left * rates.step_cpu_s)
-        yield Fix(
-            "fewer log writes",
-            f"log, save and draw ten times less often: {'; '.join(list(places)[:3])}".rstrip(": "),
-            f"logging, saving and drawing take {logged:.0%} of the step, and a tenth of that would be left",
-            judged.throughput(with_fewer) / judged.throughput(rates),
-        )
+    yield from seen_fixes(judged)
     if verdict == "network":
         wait = format_duration(measured.network_s / measured.steps)
         why = (

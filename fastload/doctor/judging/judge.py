@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastload.doctor.findings import (
+    SCRIPTS,
     Category,
     LoaderTrial,
     Sampled,
@@ -172,9 +173,12 @@ def rates_of(measured: TrainingMeasurements) -> Rates:
     """Return the rates of a training run."""
     size, same = measured.samples_a_batch, measured.trial("same")
     steps = max(1, measured.steps)
+    # On a busy machine, what the kernel counts as waiting for a CPU may exceed the time of short steps.
+    least_s = measured.step_cpu_s / measured.machine.cpus
+    step_s = max(measured.stepping_s - measured.step_delayed_s - measured.held_up_s, least_s) / steps
     return Rates(
         loading=_loading_per_s(measured, same),
-        step=per_s((measured.stepping_s - measured.step_delayed_s - measured.held_up_s) / steps, size),
+        step=per_s(step_s, size),
         num_workers=measured.num_workers,
         cpus=measured.machine.usable_cpus,
         loading_cpu_s=same.cpu_s if same is not None and measured.num_workers else 0.0,
@@ -243,7 +247,7 @@ def _step_work(measured: TrainingMeasurements) -> CauseSeconds:
     model_s = max(0.0, spent(seen, "model", "sync") - network_s - measured.held_up_s)
     return {
         "model": model_s,
-        "main thread": spent(seen, "work"),
+        "main thread": spent(seen, *SCRIPTS),
         "copy": spent(seen, "copy"),
         "network": network_s,
     }

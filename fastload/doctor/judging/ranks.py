@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fastload.doctor.findings import TrainingMeasurements, spent
+from fastload.doctor.findings import SCRIPTS, TrainingMeasurements, spent
 from fastload.doctor.judging.judge import BALANCED
 from fastload.system.units import format_duration, format_size
 
@@ -19,7 +19,7 @@ class RankTimes:
     """Parts of a rank's mean step, in seconds.
 
     `wait_s` is the wait for a batch, `model_s` the step without synchronisation and without `work_s`, logging
-    and the like; `held_up_s` is waiting for slower ranks.
+    and all else that the script itself does; `held_up_s` is waiting for slower ranks.
     """
 
     rank: int
@@ -133,7 +133,7 @@ def compare(
     ranks = []
     for (rank, (machine, each)), waits_s, call_s in zip(found.items(), synced, calls_s, strict=True):
         sync_s = sum(waits_s[:steps]) / steps + call_s
-        work_s = spent(each.training, "work") / max(1, each.steps)
+        work_s = spent(each.training, *SCRIPTS) / max(1, each.steps)
         model_s = max(0.0, each.step_s - work_s - sync_s)
         ranks.append(RankTimes(rank, machine, each.wait_s, model_s, work_s, max(0.0, sync_s - network_s)))
     exchanged_s = [min(step) for step in zip(*(each.exchanged_s[warm:] for each in measured), strict=False)]

@@ -103,6 +103,11 @@ _WORK_FUNCTIONS = re.compile(
     r"|(Logger|Writer|Recorder|Checkpointer|Tracker|Monitor|Dashboard)\."
 )
 _FORWARD = re.compile(r"(^|\.)forward$")
+_STEP = re.compile(r"(^|\.)step$")
+# Modules and losses, the backward pass, optimizers, and compiled models.
+_MODEL_FILES = re.compile(r"/torch/(nn|optim|autograd|amp|_dynamo|_inductor|_functorch)/|/torchinductor_")
+# With a device, these wait for the work that the model has queued there.
+_DEVICE_WAITS = re.compile(r"\.(item|cpu|tolist|numpy|nonzero|synchronize)\s*\(")
 _COLLECTIVES = re.compile(r"/torch/distributed/(distributed_c10d|_functional_collectives)\.py$")
 _COPY_CALLS = _calls(r"[\w.\[\]]*\.(to|cuda) [\w.]*_to_device move_data_to_device tree_map")
 
@@ -140,7 +145,7 @@ def _category_of_frame(frame: Frame) -> Category | None:
 def step_category(stack: Stack, has_device: bool) -> Category:
     """Return the kind of work of the main thread between two batches; the stack begins at the script."""
     if not stack:
-        return "model"
+        return "script"
     innermost = stack[-1]
     if _COLLECTIVES.search(innermost.file):
         return "sync"
@@ -149,19 +154,47 @@ def step_category(stack: Stack, has_device: bool) -> Category:
     if has_device and _COPY_CALLS.search(innermost.called):
         return "copy"
     # Functions that a model calls belong to the model, whatever their names.
-    is_inside_model = any(frame.is_users and _FORWARD.search(frame.function) for frame in stack)
+    is_inside_model = has_closure = False
     for frame in stack:
         if _WORK_FILES.search(frame.file):
             return "work"
+        if not frame.is_users:
+            has_closure = has_closure or "/torch/optim/" in frame.file
+            is_inside_model = is_inside_model or bool(_MODEL_FILES.search(frame.file))
+        elif _FORWARD.search(frame.function):
+            is_inside_model = True
+        elif has_closure and not _STEP.search(frame.function):
+            # Lightning runs the whole training step within that of the optimizer.
+            is_inside_model = has_closure = False
         if frame.is_users and not is_inside_model and _WORK_FUNCTIONS.search(frame.function):
             return "work"
-    return "model"
+    if is_inside_model or (has_device and _DEVICE_WAITS.search(innermost.called)):
+        return "model"
+    return "script"
 
 
 # Containers and base classes of transforms, which name no transform themselves.
 _CONTAINERS = re.compile(r"^(_\w*|Compose|Sequential\w*|Random(Apply|Choice)|OneOf|SomeOf|\w*Transform)$")
 
 _MOST_SHOWN = 60
+_OTHER_LIBRARY = re.compile(r"/(site|dist)-packages/(?!torch/)")
+
+
+@_cached
+def step_line(stack: Stack) -> tuple[str, str]:
+    """Return the user's line that the main thread runs, as text, and the file and line of the code itself.
+
+    The text names both where a library calls torch by itself, as the loop of a framework does:
+    `train.py:9 trainer.fit(model) → ema.py:41 ModelEMA.update`.
+    """
+    own = [frame for frame in stack if frame.is_users or _OTHER_LIBRARY.search(frame.file)]
+    if not own:
+        return "", ""
+    line, innermost = users_line(stack[: stack.index(own[-1]) + 1]), own[-1]
+    if not innermost.is_users:
+        name = f"{os.path.basename(innermost.file)}:{innermost.line} {innermost.function}"
+        line = f"{line} → {name}" if line else name
+    return line, f"{innermost.file}:{innermost.line}"
 
 
 @_cached

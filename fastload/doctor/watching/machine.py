@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 
 import psutil
@@ -25,7 +26,7 @@ class BusyWatch:
     """
 
     def __init__(self) -> None:
-        self._began = _readings()
+        self._began, self._swapped_bytes = _readings(), _swapped_bytes()
 
     def state(self) -> MachineState:
         """Return the state of the machine."""
@@ -33,6 +34,8 @@ class BusyWatch:
         usable = float(cpus) if quota is None else min(float(cpus), quota)
         elapsed_s, others_s = (after - before for after, before in zip(_readings(), self._began, strict=True))
         shared = shared_memory()
+        is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        free_bytes, device_bytes = torch.cuda.mem_get_info() if is_used else (0, 0)
         return MachineState(
             usable_cpus=usable / ranks,
             cpus=max(1, cpus // ranks),
@@ -40,7 +43,18 @@ class BusyWatch:
             shared_memory_bytes=None if shared is None else shared.total_bytes,
             available_bytes=available_memory_bytes(),
             other_cpus=max(0.0, others_s) / elapsed_s if elapsed_s > 0.1 else 0.0,
+            memory_bytes=psutil.virtual_memory().total,
+            swapped_bytes=_swapped_bytes() - self._swapped_bytes,
+            free_device_bytes=free_bytes,
+            device_bytes=device_bytes,
         )
+
+
+def _swapped_bytes() -> int:
+    with warnings.catch_warnings(), contextlib.suppress(OSError, RuntimeError):
+        warnings.simplefilter("ignore")  # of a container that hides it
+        return int(psutil.swap_memory().sout)
+    return 0
 
 
 def _readings() -> tuple[float, float]:

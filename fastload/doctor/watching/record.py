@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import psutil
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from fastload.doctor.findings import Category, MachineState, Role, Sampled, TrainingMeasurements, spent
-from fastload.doctor.watching.categories import Stack, step_category, users_line
+from fastload.doctor.watching.categories import Stack, step_category, step_line
 from fastload.doctor.watching.dataset_files import count_of, encoding_of, folder_of
+from fastload.doctor.watching.step_watch import StepWatch
 from fastload.doctor.watching.workers import WorkerLog
 from fastload.loader.clock import StepClock, size_of, total_of
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
@@ -37,7 +39,7 @@ _OPTIONS = (
 # Fields of the record that are fields of the measurements, too.
 _COUNTED = (
     *("num_workers", "prefetch_factor", "batches", "batch_bytes"),
-    *("first_wait_s", "waits", "waiting_s", "copying_s"),
+    *("first_wait_s", "waits", "waiting_s", "copying_s", "with_grad", "in_training_mode"),
 )
 
 Readings = Callable[[], tuple[float, float, int, float, float]]
@@ -81,7 +83,7 @@ class _Step:
     delayed_s: float = 0.0
     synced_s: float = 0.0
     exchanged_s: float = 0.0
-    seen: list[tuple[tuple[Category, str], float]] = field(default_factory=list)
+    seen: list[tuple[tuple[Category, str, str], float]] = field(default_factory=list)
 
 
 class LoaderRecord:
@@ -92,8 +94,10 @@ class LoaderRecord:
     which this loader copied batches to the device.
     """
 
-    def __init__(self, name: str, loader: DataLoader[object], place: object, readings: Readings) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, loader: DataLoader[object], place: object, readings: Readings, step: StepWatch
+    ) -> None:
+        self.name, self._step = name, step
         self.place = place
         self.loader = weakref.ref(loader)
         self.iterator: weakref.ref[object] | None = None
@@ -108,7 +112,9 @@ class LoaderRecord:
     def _clear(self, num_workers: int, prefetch_factor: int | None) -> None:
         self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
         self.is_first = True  # no batch of this epoch has been handed out
-        self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
+        self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = 0
+        self.with_grad = self.in_training_mode = 0
+        self.epoch_memory_bytes: list[int] = []
         self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
         self.log = WorkerLog()
         self._steps: deque[_Step] = deque(maxlen=_MOST_STORED)
@@ -149,6 +155,7 @@ class LoaderRecord:
         """Record the creation of an epoch's iterator, which happens in the block."""
         self.phase = "starting"
         self.is_first = True
+        self.epoch_memory_bytes.append(psutil.Process().memory_info().rss)
         began = time.perf_counter()
         try:
             yield
@@ -175,7 +182,8 @@ class LoaderRecord:
             self.batch_bytes = size_of(batch)[1]
         self.is_first = False
         self.batches += 1
-        self.without_grad += not torch.is_grad_enabled()
+        self.with_grad += torch.is_grad_enabled()
+        self.in_training_mode += self._step.is_training_mode
         self._steps.append(_Step())
         self._at_begin = self._readings()
         self.phase = "stepping"
@@ -199,22 +207,31 @@ class LoaderRecord:
         """Record a stack sample of the main thread; the stack begins at the script."""
         if self.phase == "stepping" and self._steps:
             category = step_category(stack, torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-            self._steps[-1].seen.append(((category, users_line(stack)), seconds))
+            self._steps[-1].seen.append(((category, *step_line(stack)), seconds))
         elif self.phase == "waiting" and not self.is_first and not self.num_workers:
             self.log.notice(stack, seconds)
+
+    def steps(self) -> list[tuple[float, float]]:
+        """Return the seconds of each step, without waits for a free CPU, and its CPU time."""
+        threads = torch.get_num_threads()
+        waited = ((step.seconds - step.delayed_s, step.cpu_s) for step in self._steps)
+        return [(max(seconds, cpu_s / threads), cpu_s) for seconds, cpu_s in waited]
 
     def role(self) -> Role:
         """Return the use of the loader's batches."""
         if self.trained:
             return "training"
-        return "evaluation" if self.without_grad > self.batches / 2 else "unknown"
+        is_evaluated = not self._step.has_backward and 2 * self.in_training_mode < self.batches
+        return "evaluation" if is_evaluated or 2 * self.with_grad < self.batches else "unknown"
 
     def measured(self, logs: Sequence[WorkerLog], machine: MachineState) -> TrainingMeasurements:
         """Return the measurements; `logs` are those of the workers."""
         settings, options = self.settings, self.settings.options
         logs = logs if self.num_workers else [self.log]
         work = total_of([log.times for log in logs])
-        loading = _as_sampled(item for log in logs for item in list(log.seen.items()))
+        loading = _as_sampled(
+            ((*key, ""), seconds) for log in logs for key, seconds in list(log.seen.items())
+        )
         steps_s = [step.seconds for step in self._steps]
         warm = warmup_steps(steps_s)
         # The mean number of indices; a single one may stand for a whole batch.
@@ -250,6 +267,7 @@ class LoaderRecord:
             persistent_workers=bool(options["persistent_workers"]) and not self.is_recreated,
             is_iterable=isinstance(settings.dataset, IterableDataset),
             is_recreated=self.is_recreated,
+            epoch_memory_bytes=tuple(self.epoch_memory_bytes),
             own_class="" if kind in (DataLoader, FastloadDataLoader) else kind.__name__,
         )
 
@@ -267,10 +285,10 @@ def warmup_steps(steps_s: Sequence[float]) -> int:
     return max([warm, *(index for index, step_s in enumerate(steps_s[:early], 1) if step_s > later_s)])
 
 
-def _as_sampled(seen: Iterable[tuple[tuple[Category, str], float]]) -> tuple[Sampled, ...]:
-    """Return the sums of the seconds by (category, place), the longest first."""
-    total: dict[tuple[Category, str], float] = defaultdict(float)
+def _as_sampled(seen: Iterable[tuple[tuple[Category, str, str], float]]) -> tuple[Sampled, ...]:
+    """Return the sums of the seconds by (category, place, source), the longest first."""
+    total: dict[tuple[Category, str, str], float] = defaultdict(float)
     for key, seconds in seen:
         total[key] += seconds
-    sampled = (Sampled(*key, seconds) for key, seconds in total.items())
+    sampled = (Sampled(kind, place, seconds, source) for (kind, place, source), seconds in total.items())
     return tuple(sorted(sampled, key=lambda one: -one.seconds))

@@ -26,9 +26,10 @@ from torch.utils.data import DataLoader
 from fastload.doctor.watching.categories import Stack
 from fastload.doctor.watching.machine import GpuWatch
 from fastload.doctor.watching.record import LoaderRecord
+from fastload.doctor.watching.step_watch import StepWatch
 from fastload.doctor.watching.sync import SyncWatch
 from fastload.doctor.watching.torch_calls import BaseIterator, end_workers, worker_module
-from fastload.doctor.watching.workers import Sampler, WorkerLog, noting_fetches, watched_loop
+from fastload.doctor.watching.workers import StackSampler, WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.loader.iterators.base import EpochIterator
 from fastload.system.patching import patched
@@ -47,11 +48,16 @@ class Watcher:
     """Watches all loaders of this process; workers write their logs into a folder.
 
     The training is ended after `steps` batches, or `seconds` after its first step, together with other ranks;
-    `was_cut` is then True. Stack samples begin at the file `script`.
+    `was_cut` is then True. Stack samples, if `is_sampling`, begin at the file `script`.
     """
 
     def __init__(
-        self, folder: Path, steps: int | None = None, seconds: float | None = None, script: str = ""
+        self,
+        folder: Path,
+        steps: int | None = None,
+        seconds: float | None = None,
+        script: str = "",
+        is_sampling: bool = True,
     ) -> None:
         self._folder, self._script = folder, script
         self._steps, self._seconds = steps or math.inf, seconds or math.inf
@@ -66,11 +72,17 @@ class Watcher:
         # The two latest batches. A script frees a batch when it has the next one, and so within a step,
         # although the time for that depends on the loader.
         self._batches: deque[object] = deque(maxlen=2)
-        self._optimizer_steps = 0
+        self._made_at = time.perf_counter()
         self._begun_at = math.inf  # when the first step ended, which may have compiled the model
-        self._sampler = Sampler(self._notice)
+        self._sampler, self._is_sampling = StackSampler(self._notice), is_sampling
         self.sync = SyncWatch()
+        self.step = StepWatch()
         self.gpu = GpuWatch()
+
+    @property
+    def start_s(self) -> float:
+        """The time until the end of the first step, or until now."""
+        return min(self._begun_at, time.perf_counter()) - self._made_at
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -83,10 +95,11 @@ class Watcher:
             (FastloadDataLoader, "_get_iterator", self._start),
         )
         wrapped = ((kind, name, _method(vars(kind)[name], call)) for kind, name, call in kinds)
-        hook = register_optimizer_step_post_hook(self._note_optimizer_step)
+        hook = register_optimizer_step_post_hook(self.step.note_step)
         noting = noting_fetches(self._log, self._sampler.delayed_s)
         try:
-            with self._sampler, patched(*wrapped), noting, self.sync.watching():
+            sampler = self._sampler if self._is_sampling else contextlib.nullcontext()
+            with sampler, patched(*wrapped), noting, self.sync.watching(), self.step.watching():
                 yield
         finally:
             hook.remove()
@@ -114,13 +127,10 @@ class Watcher:
 
     def _readings(self) -> tuple[float, float, int, float, float]:
         cpu_s = time.process_time() - self._sampler.cpu_s
-        return cpu_s, self._sampler.delayed_s(), self._optimizer_steps, *self.sync.seconds()
+        return cpu_s, self._sampler.delayed_s(), self.step.steps, *self.sync.seconds()
 
     def _is_watched(self) -> bool:
         return (os.getpid(), threading.get_ident()) == self._thread
-
-    def _note_optimizer_step(self, *_: object) -> None:
-        self._optimizer_steps += 1
 
     def _start(self, loader: DataLoader[object], original: Callable[[object], object]) -> object:
         """Create a loader's iterator; `_get_iterator` is called by `__iter__` or directly."""
@@ -145,7 +155,7 @@ class Watcher:
         place = tuple((frame.f_code, line) for frame, line in traceback.walk_stack(sys._getframe()))
         record = next((each for each in self.records if each.is_followed_by(loader, place)), None)
         if record is None:
-            record = LoaderRecord(f"loader{len(self.records)}", loader, place, self._readings)
+            record = LoaderRecord(f"loader{len(self.records)}", loader, place, self._readings, self.step)
             self.records.append(record)
         else:
             record.is_recreated = True

@@ -41,7 +41,7 @@ Notice = Callable[[Stack, float], None]
 """Called with a stack and the seconds since the previous sample in which the thread ran or was blocked."""
 
 
-class Sampler:
+class StackSampler:
     """Samples the stack of the thread that creates it, within a `with` block.
 
     Time in which the thread waited for a free CPU is left out: it says nothing about the code. `delayed_s`
@@ -241,7 +241,7 @@ def watched_loop(folder: str, loader: str, *arguments: object) -> None:
             save()
             saved = time.perf_counter()
 
-    sampler = Sampler(notice)
+    sampler = StackSampler(notice)
     try:
         with noting_fetches(lambda: log, sampler.delayed_s), sampler:
             worker_loop(*arguments)

@@ -23,20 +23,18 @@ from fastload.loader.device import moved_to
 from fastload.loader.iterators.order import BatchOrder
 from fastload.loader.resume.dataset_states import StatefulIterable, WorkerCopy, is_stateful
 from fastload.loader.resume.drawing import (
-    TRANSFORMS,
     WORKERS,
     derived_seed,
-    start_state,
 )
 from fastload.loader.resume.progress import Progress
 from fastload.loader.transport.making import (
     BatchMaker,
     SampleSource,
-    SeedingFetcher,
     can_fill_batches,
     innermost,
     makes_batches,
 )
+from fastload.loader.transport.seeding import SeedingFetcher, StoredFetcher
 
 _NO_WORKERS = WorkerOptions()
 
@@ -102,17 +100,11 @@ class EpochIterator:
 
     def base_seed(self) -> int:
         """Return the epoch's base seed, the same on all ranks; persistent workers keep the first epoch's."""
-        seeds = self.progress.seeds
-        if seeds.base is None:
-            seeds.base = self._drawn_seed
-        return seeds.base
+        return self.progress.seeds.base_or(self._drawn_seed)
 
     def epoch_seed(self) -> int:
-        """Return the seed of the epoch's batches: the loader's, else one derived from torch's base seed."""
-        seeds = self.progress.seeds
-        if seeds.batches is None:
-            seeds.batches = derived_seed(self.base_seed(), self.progress.epoch, TRANSFORMS)
-        return seeds.batches
+        """Return the seed of the epoch's batches."""
+        return self.progress.epoch_seed(self._drawn_seed)
 
     def _finished(self, batch: object) -> object:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
@@ -146,6 +138,7 @@ class TorchView:
         stateful: The state of an iterable dataset, or of a map-style one that workers load; None: none.
         finish: The dataset's last step, for a batch that has been moved to its device; None if it has none.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
+        is_stored: True if the dataset only returns stored tensors, and default_collate stacks them.
         draws_nothing: True if making a batch is known not to use the global generators.
     """
 
@@ -168,12 +161,12 @@ class TorchView:
         returns_stored = type(inner) is TensorDataset and all(
             type(each) is torch.Tensor for each in inner.tensors
         )
-        is_stored = calls_no_code and returns_stored
-        if not (view.is_iterable or is_stored):
+        self.is_stored = calls_no_code and returns_stored
+        if not (view.is_iterable or self.is_stored):
             if options.num_workers and not start.seeds_batches and is_stateful(dataset):
                 self.stateful = WorkerCopy(dataset, start.progress.dataset.workers)
             dataset = SampleSource(dataset, fills)
-        self.draws_nothing = is_stored or (
+        self.draws_nothing = self.is_stored or (
             calls_no_code
             and makes_batches(inner)
             and isinstance(inner, DrawsFromEpochSeed)
@@ -192,7 +185,12 @@ class TorchView:
         this = weakref.proxy(iterator)
         in_flight = max(1, options.num_workers * (options.prefetch_factor or 1))
         self.order = BatchOrder(
-            view, start.seeds_batches, in_flight, lambda: this.progress, lambda: this.epoch_seed()
+            view,
+            start.seeds_batches,
+            self.draws_nothing,
+            in_flight,
+            lambda: this.progress,
+            lambda: this.epoch_seed(),
         )
         self._index_sampler = self.order if start.order is None else start.order
 
@@ -216,17 +214,16 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
         self._recorder = StatsRecorder(self._sums)
         self.begin_clock()
         torch_view.collate_fn = _timed(torch_view.make, self._recorder)
-        self.progress.seeds.is_drawn = (
-            False  # unless the sampler draws in its `__iter__`, which torch calls now
-        )
+        # Unless the sampler draws in its `__iter__`, which torch calls now.
+        self.progress.seeds.draw_later()
         super().__init__(torch_view)
         self.epoch_seed()
-        fetcher = SeedingFetcher(self._dataset_fetcher.fetch, view.thread, torch_view.draws_nothing)
-        self._dataset_fetcher = fetcher
+        kind = StoredFetcher if torch_view.is_stored else SeedingFetcher
+        self._dataset_fetcher = kind(self._dataset_fetcher.fetch, view.thread)
+        self._warns_of_length = view.is_iterable
         self._dataset = view.dataset
         self._profile_name = f"enumerate(DataLoader)#{torch_private.SingleProcessBase.__name__}.__next__"
         self._replay(view.is_iterable, super()._next_data)
-        start.progress.handed.done = 0
 
     def begin_clock(self) -> None:
         """Make the clock show no workers, and the cost of batches from now on."""
@@ -235,9 +232,17 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
 
     def draw_first(self) -> None:
         """Draw the first batch's indices, as torch's iterator does with workers."""
-        self.progress.seeds.is_drawn = True
+        self.progress.seeds.note_draw(self._view)
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
+
+    def __next__(self) -> Any:
+        """Return the next batch, like torch's method, but without a record (5 µs) that no profiler wants."""
+        if self._warns_of_length or torch_private.is_profiling():
+            return super().__next__()
+        batch = self._next_data()
+        self._num_yielded += 1
+        return batch
 
     def _next_data(self) -> Any:
         self.clock.ask()
@@ -248,24 +253,21 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
     def next_batch(self) -> object:
         """Return the next batch, on its device, and record it."""
         self._recorder.begin()
-        self._note_draw()
+        if not self.progress.seeds.is_drawn:
+            # No earlier, because other code may have drawn numbers.
+            self.progress.seeds.note_draw(self._view)
         try:
             batch = super()._next_data()
         except StopIteration:
-            self.progress.is_finished = True
+            self.progress.finish()
             raise
         except Exception:
-            self.progress.handed.done += 1
+            self.progress.handed.count_one()
             raise
-        self.progress.handed.done += 1
+        self.progress.handed.count_one()
         batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch
-
-    def _note_draw(self) -> None:
-        """Record the random states of the order: no earlier, because other code may have drawn numbers."""
-        if not self.progress.seeds.is_drawn:
-            self.progress.seeds.note_draw(start_state(self._view))
 
 
 def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[object], object]:

@@ -16,7 +16,8 @@ from fastload.loader.arguments import LoaderView
 from fastload.loader.resume.drawing import are_equal, generators_of, start_state
 from fastload.loader.resume.progress import Progress
 from fastload.loader.sharded_sampler import ShardedSampler
-from fastload.loader.transport.making import BatchTask, batch_seed, innermost, makes_batches
+from fastload.loader.transport.making import innermost, makes_batches
+from fastload.loader.transport.seeding import BatchTask, batch_seed
 
 _T = TypeVar("_T")
 
@@ -29,6 +30,7 @@ class BatchOrder:
 
     Args:
         seeds_batches: True if random numbers are seeded per batch.
+        draws_nothing: True if making a batch uses none.
         in_flight: Batches that are loaded at once.
         progress, epoch_seed: Return those of the iterator's latest epoch.
     """
@@ -37,12 +39,13 @@ class BatchOrder:
         self,
         view: LoaderView,
         seeds_batches: bool,
+        draws_nothing: bool,
         in_flight: int,
         progress: Callable[[], Progress],
         epoch_seed: Callable[[], int],
     ) -> None:
         self._view = view
-        self._seeds_batches = seeds_batches
+        self._seeds_batches = seeds_batches and not draws_nothing
         self._in_flight = in_flight
         self._progress = progress
         self._epoch_seed = epoch_seed
@@ -55,11 +58,13 @@ class BatchOrder:
         self._ahead: ReadsAhead | None = None
 
     def __iter__(self) -> Iterator[BatchTask]:
+        progress = self._progress()
+        may_draw = type(self._view.index_sampler) is not BatchSampler and not progress.seeds.is_drawn
+        before = start_state(self._view) if may_draw else {}
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
         batches: Iterator[Sequence[int]] = iter(self._view.index_sampler)
-        progress = self._progress()
-        if type(self._view.index_sampler) is not BatchSampler and not progress.seeds.is_drawn:
-            progress.seeds.is_drawn = not are_equal(start_state(self._view), progress.seeds.start)
+        if may_draw and not are_equal(start_state(self._view), before):
+            progress.seeds.begin_draw(progress.seeds.start or before)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         handed = progress.handed
         first, skipped = (0, ()) if self._view.is_iterable else (handed.first, handed.skipped)

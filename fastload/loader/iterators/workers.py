@@ -112,10 +112,10 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
             self._copies.restart()
         self.clock.settle()
         self.begin_clock(start.clock, self._num_workers)
+        self._begin(view, start.progress)
         if start.progress.seeds.base is None:
             seeds = view.generator if start.worker_seeds is None else start.worker_seeds
-            start.progress.seeds.base = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
-        self._begin(view, start.progress)
+            start.progress.seeds.base_or(int(torch.empty((), dtype=torch.int64).random_(generator=seeds)))
 
     @property
     def num_workers(self) -> int:
@@ -130,7 +130,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
     def draw_first(self) -> None:
         """Let the sampler draw its random numbers now, unless prefetching has done so."""
         if not self.progress.seeds.is_drawn:
-            self.progress.seeds.is_drawn = True
+            self.progress.seeds.note_draw(self._view)
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
 
@@ -162,7 +162,9 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
     def _begin(self, view: LoaderView, progress: Progress) -> None:
         self._view, self.progress = view, progress
         if self.draws_each_epoch:
-            progress.seeds.is_drawn = False
+            progress.seeds.draw_later()
+        elif not progress.seeds.start:
+            progress.seeds.begin_draw(start_state(view))
         self._batches = 0
         self._turns_to_skip = progress.dataset.next_worker
 
@@ -228,9 +230,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
     def _next_data(self) -> Any:
         self.clock.ask()
         if not self.progress.seeds.is_drawn:
-            before = start_state(self._view)
             self.draw_first()
-            self.progress.seeds.note_draw(before)
         if self._choose_prefetch is not None and self.clock.batches:
             self.set_prefetch_factor(self._choose_prefetch(self.clock))
             self._choose_prefetch = None
@@ -246,9 +246,10 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
             if self._copies is not None:
                 return self._finished(arrival.batch)
             return arrival.batch if self._device is None else self._moved_to(self._device, arrival.batch)
-        self.progress.is_finished = isinstance(arrival.error, StopIteration)
+        if isinstance(arrival.error, StopIteration):
+            self.progress.finish()
         if self._persistent_workers and not self._is_iterable:
-            self.progress.dataset.ends = dict(self.progress.dataset.workers)
+            self.progress.dataset.note_end()
         try:
             raise arrival.error
         finally:

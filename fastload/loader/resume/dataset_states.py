@@ -11,23 +11,14 @@ import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from torch.utils.data import IterableDataset, get_worker_info
 
+from fastload.contracts import Stateful
 from fastload.errors import OptionError
 from fastload.loader.resume.drawing import State, are_equal
 from fastload.loader.torch_private import EndOfWorker, pin_memory
-
-
-class Stateful(Protocol):
-    """A dataset, or the iterator of one, that can be saved and restored."""
-
-    def state_dict(self) -> object:
-        """Return its state."""
-
-    def load_state_dict(self, state: object) -> None:
-        """Continue from a state."""
 
 
 def is_stateful(part: object) -> TypeGuard[Stateful]:
@@ -63,7 +54,7 @@ def load_own_state(dataset: object, state: object) -> None:
         return
     if not is_stateful(dataset):
         raise OptionError(
-            f"the state holds that of a dataset, and a {type(dataset).__name__} has no state_dict and "
+            f"the state holds that of a dataset, and {dataset.__class__.__name__} has no state_dict and "
             "load_state_dict: load it with the dataset that it was saved with"
         )
     load(dataset, state["dataset"])

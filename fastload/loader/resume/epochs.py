@@ -28,7 +28,7 @@ from fastload.loader.resume.drawing import (
     sharded_name,
     start_state,
 )
-from fastload.loader.resume.progress import ANOTHER_STATE, EpochSeeds, Progress, SavedEpoch
+from fastload.loader.resume.progress import ANOTHER_STATE, DatasetProgress, EpochSeeds, Progress, SavedEpoch
 from fastload.loader.sharded_sampler import ShardedSampler
 from fastload.loader.sharding import checked_index
 
@@ -88,11 +88,12 @@ class Epochs:
         try:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
                 self._progress = progress = begun or self._new_progress(view, keeps_seed, resumed)
-                progress.seeds.stream = progress.seeds.rank ^ rank_of(view)
                 self._count = progress.epoch + 1
+                batches = None
                 if self.generator is not None and self._seed is not None:
                     self.generator.manual_seed(derived_seed(self._seed, progress.epoch, ORDER))
-                    progress.seeds.batches = derived_seed(self._seed, progress.epoch, TRANSFORMS)
+                    batches = derived_seed(self._seed, progress.epoch, TRANSFORMS)
+                progress.seeds.begin(rank_of(view), batches)
                 yield progress, source is not None
         except BaseException:
             self._loaded = saved
@@ -115,8 +116,8 @@ class Epochs:
         progress, is_begun = self._progress, True
         if progress is None or progress.is_finished:
             progress, is_begun = self._new_progress(view, keeps_seed), False
-            if self._later is not None:
-                progress.seeds.start["global"] = self._later
+            start = start_state(view)
+            progress.seeds.begin_draw(start if self._later is None else {**start, "global": self._later})
         elif not progress.seeds.is_drawn:
             # Other code may still draw random numbers before the first batch, with which the order is drawn.
             seeds = replace(progress.seeds, start=start_state(view), draws_base=False)
@@ -164,25 +165,25 @@ class Epochs:
         return None
 
     def _new_progress(self, view: LoaderView, keeps_seed: bool, resumed: Progress | None = None) -> Progress:
-        progress = Progress(self._count, EpochSeeds(start_state(view)))
-        seeds = progress.seeds
         earlier = resumed or self._progress
+        # An iterator draws the workers' seeds when it is created; a persistent one is created once.
+        draws_base, base, workers, is_restored = True, None, {}, False
+        if resumed is not None:
+            draws_base, base = resumed.seeds.draws_base, resumed.seeds.base
+            workers, is_restored = resumed.dataset.workers, True
+        elif earlier is not None:
+            workers = earlier.dataset.ends
+            is_restored = earlier.dataset.workers.get(0, {}).get("has_ended", False)
+            if keeps_seed if self._keeps_seed is None else self._keeps_seed:
+                draws_base, base = False, earlier.seeds.base
+        rank = 0
         if self._seed is None:
             # After a resume, later epochs too are drawn from the states of the rank that saved.
-            seeds.rank = rank_of(view) if earlier is None else earlier.seeds.rank
-        # An iterator draws the workers' seeds when it is created; a persistent one is created once.
-        if view.is_iterable:
-            progress.dataset.before_epoch = own_state(view.dataset)
-        keeps_seed = keeps_seed if self._keeps_seed is None else self._keeps_seed
-        if resumed is not None:
-            seeds.draws_base, seeds.base = resumed.seeds.draws_base, resumed.seeds.base
-            progress.dataset.workers, progress.dataset.is_restored = dict(resumed.dataset.workers), True
-        elif earlier is not None:
-            progress.dataset.workers = dict(earlier.dataset.ends)
-            progress.dataset.is_restored = earlier.dataset.workers.get(0, {}).get("has_ended", False)
-            if keeps_seed:
-                seeds.draws_base, seeds.base = False, earlier.seeds.base
-        return progress
+            rank = rank_of(view) if earlier is None else earlier.seeds.rank
+        seeds = EpochSeeds({}, draws_base=draws_base, base=base, rank=rank)
+        before = own_state(view.dataset) if view.is_iterable else None
+        states = DatasetProgress(workers=dict(workers), before_epoch=before, is_restored=is_restored)
+        return Progress(self._count, seeds, dataset=states)
 
     def _settings(self, view: LoaderView, num_workers: int) -> State:
         """Return the settings that a loader must share to resume from this one's state."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fastload.errors import OptionError
-from fastload.loader.resume.drawing import State, sharded_name
+from fastload.loader.arguments import LoaderView
+from fastload.loader.resume.drawing import TRANSFORMS, State, derived_seed, sharded_name, start_state
 
 _VERSION = 4
 
@@ -33,7 +34,7 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class DatasetProgress:
-    """The states of a stateful dataset and its copies in workers.
+    """The states of a stateful dataset and its copies in workers; the iterator notes them.
 
     Attributes:
         worker: The worker that made the latest batch; -1: none, or unknown.
@@ -53,6 +54,16 @@ class DatasetProgress:
     is_restored: bool = False
     next_worker: int = 0
 
+    def note(self, position: Position) -> None:
+        """Record the state of a worker's copy after a batch."""
+        self.worker = position.worker
+        if position.state:
+            self.workers[position.worker] = position.state
+
+    def note_end(self) -> None:
+        """Record the states of copies that stay, at the end of an epoch."""
+        self.ends = dict(self.workers)
+
     def stored(self, num_workers: int, has_moved: bool) -> State:
         """Return their part of a loader's state; `has_moved` if a batch has been handed out."""
         workers = dict(self.workers)
@@ -66,10 +77,10 @@ class DatasetProgress:
 
 @dataclass(slots=True)
 class EpochSeeds:
-    """The random numbers of an epoch: the loader sets them, its iterator adds what it draws.
+    """The random numbers of an epoch: the loader makes them, its iterator notes what it draws.
 
     Attributes:
-        start: The random states that the order is drawn from.
+        start: The random states that the order is drawn from; empty until that is known.
         is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
         draws_base: True if torch's base seed, that of the workers, is drawn before the order.
         base: torch's base seed of the epoch or, for persistent workers, of their first one.
@@ -87,11 +98,30 @@ class EpochSeeds:
     rank: int = 0
     stream: int = 0
 
-    def note_draw(self, start: State) -> None:
-        """Record that the order is drawn now, after the workers' seeds."""
-        self.start = start
-        self.draws_base = False
+    def begin(self, rank: int, batches: int | None) -> None:
+        """Begin the epoch on a rank; `batches` is the seed of its batches, if the loader has one."""
+        self.stream, self.batches = self.rank ^ rank, batches
+
+    def begin_draw(self, start: State) -> None:
+        """Record that the workers' seeds, then the order are drawn from these states."""
         self.is_drawn = True
+        self.start = start
+
+    def note_draw(self, view: LoaderView) -> None:
+        """Record that the order is drawn now: after the workers' seeds, unless it continues a loaded one."""
+        self.is_drawn = True
+        if not self.start:
+            self.start, self.draws_base = start_state(view), False
+
+    def draw_later(self) -> None:
+        """Record that the order is to be drawn with the first batch."""
+        self.is_drawn = False
+
+    def base_or(self, drawn: int) -> int:
+        """Return the base seed: the one that was just drawn, if none was known."""
+        if self.base is None:
+            self.base = drawn
+        return self.base
 
 
 @dataclass(slots=True)
@@ -118,6 +148,14 @@ class HandedOut:
         """Return the numbers of later batches that have been handed out."""
         numbers = {self._number(task) for task in self.beyond}
         return sorted(numbers.union(number for number in self.skipped if number > self.position))
+
+    def count_one(self) -> None:
+        """Record that another batch has been handed out, or has failed."""
+        self.done += 1
+
+    def note(self, position: Position) -> None:
+        """Record the position after a batch that has been handed out."""
+        self.done, self.beyond = position.done, position.beyond
 
     def rebase(self, position: int, done: int) -> None:
         """Continue with an iterator whose first `done` tasks end at `position` in the epoch.
@@ -158,9 +196,19 @@ class Progress:
 
     def note(self, position: Position) -> None:
         """Record the position after a batch that has been handed out."""
-        self.handed.done, self.handed.beyond, self.dataset.worker, _ = position
-        if position.state:
-            self.dataset.workers[position.worker] = position.state
+        self.handed.note(position)
+        self.dataset.note(position)
+
+    def finish(self) -> None:
+        """Record that the epoch has reached its end."""
+        self.is_finished = True
+
+    def epoch_seed(self, drawn: int) -> int:
+        """Return the seed of the epoch's batches: the loader's, else one derived from torch's base seed."""
+        seeds = self.seeds
+        if seeds.batches is None:
+            seeds.batches = derived_seed(seeds.base_or(drawn), self.epoch, TRANSFORMS)
+        return seeds.batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
     memory         one sparse, anonymous shared-memory file for all workers of an iterator, and a worker's
                    section of it, divided into slots of the sizes that its batches need
     serialization  a batch as a pickle without its pixels, which stay in slots
-    making         tasks, random numbers that do not depend on the process, datasets that fill a batch, and
-                   the worker's collate_fn, which stacks samples directly into slots
+    seeding        tasks, with random numbers that do not depend on the process
+    making         datasets that fill a batch, and the worker's collate_fn, which stacks samples directly into
+                   slots
     picklable      errors for parts of a loader that cannot be sent to a worker
 
 A slot holds one tensor or array of a batch. The worker takes the slot; the training process frees it when

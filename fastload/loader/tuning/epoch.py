@@ -1,300 +1,244 @@
-"""Iterator of an epoch that measures candidates on the batches that the training requests anyway."""
+"""Iterator of an epoch that measures candidates on the batches that the training requests anyway.
+
+It switches between the training process and workers after any batch, as its loader's tuner says. All of them
+share one order, so no batch is loaded twice, lost or moved. If workers fail, the training process loads their
+outstanding batches.
+"""
 
 from __future__ import annotations
 
-import itertools
-import statistics
+import time
+import warnings
+from dataclasses import replace
 
 import torch
 
 from fastload.loader.arguments import LoaderView
 from fastload.loader.caching import LoaderCache
-from fastload.loader.clock import LoadTimes, StepClock, total_of
 from fastload.loader.dataset_state import DatasetState
-from fastload.loader.iterators.base import EpochStart
-from fastload.loader.measurements import (
-    DEFAULT_SETTINGS,
-    SingleProcessCost,
-    Trial,
-    TuningSettings,
-    read_limits,
-)
-from fastload.loader.tuning.switching import SwitchingIterator
-from fastload.loader.tuning.tuning import Tuner, Tuning
+from fastload.loader.iterators.base import EpochStart, SingleProcessIterator
+from fastload.loader.iterators.order import SharedOrder
+from fastload.loader.iterators.workers import WorkersIterator
+from fastload.loader.measurements import NO_LIMITS_YET, read_limits
+from fastload.loader.resume.drawing import WORKERS, derived_seed
+from fastload.loader.tuning import reducer
+from fastload.loader.tuning.reducer import Action, Look, Tuner
+from fastload.loader.tuning.window import Window
 
 
-class Window:
-    """Times of batches that are loaded by one number of workers, starting with batch number `first`."""
-
-    def __init__(
-        self,
-        clock: StepClock,
-        workers: int,
-        first: int,
-        settings: TuningSettings = DEFAULT_SETTINGS,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._workers = workers
-        self.first = first
-        self._begun_s: float | None = None
-        self._loaded = total_of(())
-        self._begin_if_due()
-
-    @property
-    def batches(self) -> int:
-        """The number of batches since the trial began."""
-        return max(0, self._clock.batches - self.first)
-
-    @property
-    def is_enough(self) -> bool:
-        """True if it has enough batches for a measurement."""
-        turns = self._settings.batches_per_worker * self._workers
-        return self.batches >= max(self._settings.least_batches, turns)
-
-    def is_over(self) -> bool:
-        """Return True if the trial has lasted long enough."""
-        self._begin_if_due()
-        workers, clock = self._workers, self._clock
-        latest_wait_s = clock.waits_s[-1] if clock.waits_s else clock.first_wait_s
-        is_long = latest_wait_s >= self._settings.long_batch_s
-        if not workers and is_long and (self.batches or clock.batches == 1):
-            return True
-        is_turn_over = workers < 2 or self.batches % workers == 0
-        return is_turn_over and self.seconds() >= self._settings.window_s and self.is_enough
-
-    def next_check(self) -> int:
-        """Return the batch count at which to check again; with workers, windows end after a full turn."""
-        if self._begun_s is None:
-            return self.first
-        ahead = self.batches + max(1, self.batches // 4)
-        return self.first + ahead + -ahead % max(1, self._workers)
-
-    def seconds(self) -> float:
-        """Return the duration of the trial so far."""
-        return 0.0 if self._begun_s is None else self._clock.seconds() - self._begun_s
-
-    def trial(self, since: int | None = None) -> Trial:
-        """Return the window's trial or, with `since`, that of all batches since then and workers' start."""
-        clock = self._clock
-        count = max(1, clock.batches - (self.first if since is None else since))
-        waits, steps = latest(clock, count, self._settings.unusual)
-        if since == 0 or not waits:
-            waits.insert(0, clock.first_wait_s)
-        load = self._load()
-        blocked = load.blocked_s / load.busy_s if load.busy_s else 0.0
-        seconds, waiting_s = sum(waits) + sum(steps), sum(waits)
-        includes_start = since is not None
-        return Trial(self._workers, len(waits), seconds, waiting_s, min(1.0, blocked), includes_start)
-
-    def single_process_cost(self) -> SingleProcessCost:
-        """Return the cost of loading without workers."""
-        clock, load = self._clock, self._load()
-        _, steps = latest(clock, max(1, clock.batches - self.first), self._settings.unusual)
-        count = max(1, load.batches)
-        return SingleProcessCost(
-            batch_size=clock.batch_size,
-            batch_bytes=clock.batch_bytes,
-            load_s=load.busy_s / count,
-            load_cpu_s=load.cpu_s / count,
-            load_blocked_s=load.blocked_s / count,
-            step_s=sum(steps) / max(1, len(steps)),
-        )
-
-    def _begin_if_due(self) -> None:
-        if self._begun_s is None and self._clock.batches >= self.first:
-            self._begun_s = self._clock.seconds()
-            self._loaded = total_of(self._clock.loading())
-
-    def _load(self) -> LoadTimes:
-        """Return the load times of its batches or, if none was loaded within it, of all batches so far."""
-        total, before = total_of(self._clock.loading()), self._loaded
-        if before.batches >= total.batches:
-            return total
-        return LoadTimes(*(getattr(total, name) - getattr(before, name) for name in LoadTimes.__slots__))
-
-
-class TunedIterator(SwitchingIterator):
+class TunedIterator(SingleProcessIterator):
     """Loads an epoch of a map-style dataset while finding the best way to load it."""
 
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
+        self._tuner = tuner
         self._cache = cache
-        # The number of workers that load.
-        self._current = 0
-        # Batches handed out before these began, and before time was last recorded.
-        self._current_first = self._accounted = 0
-        # True if the next batch shows whether loading changes the dataset; the state after that batch.
-        self._is_checking = False
+        self._start = start
+        # What to do until the next event: at first, to begin.
+        self._action = Action(Window(), due=0)
+        # The dataset after the batch that checks it: training must not change it either.
         self._handed_state: DatasetState | None = None
-        super().__init__(view, start, tuner)
-        self._window = Window(start.clock, 0, 1, tuner.tuning.settings)
-        # The batch count at which the next check is due; None: nothing is left to check.
-        self._due: int | None = 1
+        # Workers that load or are idle. They are replaced by others, or none, once they have no outstanding
+        # batches.
+        self._workers: WorkersIterator | None = None
+        self._replacement: int | None = None
+        # When the latest workers began to start; None once one of them has sent a batch.
+        self._starting_since: float | None = None
+        super().__init__(view, replace(start, options=replace(start.options, num_workers=0)))
+        self._order = SharedOrder(self._sampler_iter)
+
+    def draw_first(self) -> None:
+        """Draw the first batch's indices."""
+        self.progress.seeds.note_draw(self._view)
+        self._order.draw_first()
+
+    def _next_index(self) -> object:
+        return next(self._order.rest)
 
     def next_batch(self) -> object:
-        """Return the next batch, after a check if one is due."""
-        if self.clock.batches == 0:
-            self._begin()
-        elif self._due is not None and self.clock.batches >= self._due and not self.progress.is_finished:
-            self._check()
-        return super().next_batch()
+        """Return the next batch, from those who load now, after a look if one is due."""
+        if self.progress.is_finished:
+            raise StopIteration
+        if self._action.due is not None and self.clock.batches >= self._action.due:
+            self._carry_out(self._looked())
+        if self._replacement is not None and not self._order.sent:
+            workers = self._replacement
+            self._end_workers()
+            if workers:
+                self._start_workers(workers)
+        if self._workers is not None and self._order.sent:
+            return self._next_from_workers(self._workers)
+        return self._next_single()
 
-    def _begin(self) -> None:
-        """Begin as planned, with the first batch: the order is drawn then, as without workers."""
-        self._note_draw()
-        tuning = self._tuner.tuning
-        if workers := tuning.best if tuning.next is None else tuning.next:
-            self._switch_after_check(workers)
+    def _looked(self) -> Action:
+        """Report what is seen at a look; return what to do."""
+        look, window, note = self._look(), self._action.window, self._tuner.note
+        if not look.clock.batches:
+            if not self.progress.seeds.is_drawn:
+                self.progress.seeds.note_draw(self._view)  # before workers draw the order, as without them
+            return note(reducer.epoch_begun, look)
+        if self._handed_state is None:
+            return note(reducer.looked, window, look)
+        change = self._handed_state.change_by_training()
+        self._handed_state = None
+        if change:
+            return note(reducer.workers_forbidden, change)
+        return note(reducer.dataset_checked, window, look)
+
+    def _look(self) -> Look:
+        if self.clock.batches and self._tuner.tuning.limits is NO_LIMITS_YET:
+            limits = read_limits(
+                self._view.multiprocessing_context, self.clock.batch_bytes, self._tuner.tuning.settings
+            )
+            # This check does not initialise CUDA.
+            has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+            self._tuner.note(reducer.limits_read, limits, has_cuda)
+        order, position = self._order, self.progress.handed.position
+        return Look(self.clock, position, len(order.sent), self._started, order.is_drawn)
+
+    @property
+    def _started(self) -> int:
+        """The number of workers that load or are idle."""
+        return 0 if self._workers is None else self._workers.num_workers
+
+    def _carry_out(self, action: Action) -> None:
+        """Load the next batches with the action's workers, until the next event."""
+        before, self._action = self._action, action
+        self._decide_cache()
+        workers, started = action.window.workers, self._started
+        if workers == before.window.workers and not action.ends_workers:
+            return
+        self._replacement = workers if workers > started or action.ends_workers else None
+        if self._workers is None:
+            return
+        if workers > started or not workers:
+            self._workers.use_workers(started, 0)
+            return
+        if not self._order.sent:
+            self._workers.begin_clock(self.clock, workers)
+            self.progress.handed.rebase(self.progress.handed.position, self._workers.received)
+        self._workers.use_workers(workers, self._tuner.tuning.prefetch_of(workers))
+
+    def _decide_cache(self) -> None:
+        cost = self._tuner.tuning.single_process
+        if self._cache is not None and cost is not None:
+            self._cache.decide(self._view.dataset, cost)
 
     def _next_single(self) -> object:
-        if not self._is_checking:
-            return super()._next_single()
-        self._is_checking = False
+        """Return the next batch, made by the training process."""
+        if self._order.is_drawn:
+            # Workers made the last batch, and the clock still shows them.
+            self.progress.finish()
+            self._end()
+            raise StopIteration
+        if self.clock.num_workers:
+            self.begin_clock()
+            self.progress.handed.rebase(self.progress.handed.position, 0)
+        try:
+            if not self._action.checks_dataset:
+                return super().next_batch()
+            return self._checked_batch()
+        except StopIteration:
+            self._end()
+            raise
+
+    def _checked_batch(self) -> object:
+        """Return the next batch, made by the training process; record how that changes the dataset."""
+        self._action = self._action._replace(checks_dataset=False)
         view = self._view
         before = DatasetState(view.dataset, view.collate_fn)
-        batch = super()._next_single()
-        if reason := before.change_by_loading():
-            self._forbid_workers(reason)
+        batch = super().next_batch()
+        if change := before.change_by_loading():
+            self._forbid_workers(change)
         else:
             # Changes by the training are detected when it requests the next batch.
             self._handed_state = DatasetState(view.dataset, view.collate_fn, view.index_sampler)
         return batch
 
-    def _check(self) -> None:
-        """Record measurements, and switch to the next number of workers."""
-        if self._tuner.tuning.is_settled and self._handed_state is None:
-            self._due = None
-            return
-        self._account()
-        self._due = self.clock.batches + 1
-        if self._handed_state is not None:
-            if reason := self._handed_state.change_by_training():
-                self._forbid_workers(reason)
-            self._handed_state = None
-            self._tuner.note(Tuning.after_check)
-            self._continue_search()
-        elif self._window.is_over():
-            self._note_window()
-            self._continue_search()
-        elif self._current and self._tuner.tuning.is_behind():
-            self._note_trial(self._current_first)
-            self._continue_search()
-        else:
-            self._due = self._window.next_check()
+    def _next_from_workers(self, workers: WorkersIterator) -> object:
+        """Return the workers' next batch or, if they cannot make it, that of the training process."""
+        position = self.progress.handed.position
+        failure = None
+        try:
+            batch = workers.next_batch()
+        except Exception as error:
+            failure = error
+        if failure is not None:
+            try:
+                return self._load_failed_batch(workers, failure, position)
+            finally:
+                # Its traceback refers to this frame.
+                del failure
+        self._order.sent.popleft()
+        if self._starting_since is not None:
+            seconds = time.perf_counter() - self._starting_since
+            self._tuner.note(reducer.workers_began, seconds, self._started)
+            self._starting_since = None
+        return batch
 
-    def _account(self) -> None:
-        """Record the time since the last check."""
-        batches = self.clock.batches - self._accounted
-        waits, steps = latest(self.clock, batches, self._tuner.tuning.settings.unusual)
-        seconds = sum(waits) + sum(steps) + (0.0 if self._accounted else self.clock.first_wait_s)
-        self._accounted = self.clock.batches
-        self._tuner.note(Tuning.after_batches, self._current, batches, seconds)
+    def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> object:
+        """Return the batch that workers failed to make; if the training process can make it, they end."""
+        is_workers_failure = self.progress.handed.position == position
+        self._order.take_back_first()
+        self.progress.handed.rebase(position, 0)
+        try:
+            batch = super().next_batch()
+        except Exception:
+            if is_workers_failure:
+                self._give_up(error)
+            else:
+                # The sample cannot be loaded anywhere: as without workers, the epoch continues after it.
+                self.progress.handed.rebase(position + 1, workers.received)
+            raise
+        self._give_up(error)
+        return batch
 
-    def _note_window(self) -> None:
-        tuning = self._tuner.tuning
-        if tuning.single_process is None:
-            cost, context = self._window.single_process_cost(), self._view.multiprocessing_context
-            limits = read_limits(context, cost.batch_bytes, tuning.settings)
-            # This check does not initialise CUDA.
-            has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-            self._tuner.note(Tuning.after_cost, cost, limits, has_cuda)
-            if self._cache is not None:
-                self._cache.decide(self._view.dataset, cost)
-        self._note_trial()
-
-    def _note_trial(self, since: int | None = None) -> None:
-        self._tuner.note(Tuning.after_trial, self._window.trial(since))
-
-    def _continue_search(self) -> None:
-        """Switch to the next number of workers, or to the best if none is left."""
-        tuning = self._tuner.note(Tuning.settled_if_done)
-        if tuning.is_settled:
-            self._settle()
-            return
-        # None: the budget allows no trial yet.
-        workers = tuning.best if tuning.next is None else tuning.next
-        if workers > self._started and not self._fits(workers):
-            # The next epoch will begin with it.
-            workers = tuning.best if tuning.best <= self._started else self._current
-        self._switch_after_check(workers)
-
-    def _fits(self, workers: int) -> bool:
-        """Return whether switching to workers pays off in the rest of this epoch."""
-        if self._order.is_drawn:
-            return False
-        tuning = self._tuner.tuning
-        left = None if tuning.batches is None else tuning.batches - self.progress.handed.position
-        return tuning.fits_into_epoch(0 if workers <= self._started else workers, left)
-
-    def _settle(self) -> None:
-        """Continue with the best number of workers."""
-        best = self._tuner.tuning.best
-        if best <= self._started or self._fits(best):
-            self._switch_after_check(best)
-        if not best:
-            self._dismiss_workers()
-
-    def _end(self) -> None:
-        """Record the last measurements at the epoch's end."""
-        was_settled = self._tuner.tuning.is_settled
-        if not was_settled:
-            self._account()
-        # Counted, for a sampler without a length.
-        tuning = self._tuner.note(Tuning.after_end, self.progress.handed.position)
-        super()._end()
-        if not was_settled and self.clock.batches:
-            is_first = tuning.single_process is None and not self._current
-            if self._window.is_enough or is_first:
-                self._note_window()
-            elif self._window.first <= max(1, self._current):
-                # The epoch was too short for a window: all of its time counts, including the workers' start.
-                self._note_trial(0)
-            self._tuner.note(Tuning.settled_if_done)
-
-    def _switch_after_check(self, workers: int) -> None:
-        """Switch to a number of workers, after checking that any may load."""
-        if workers and not self._tuner.tuning.is_dataset_checked:
-            # One more batch without workers.
-            self._is_checking = True
-            self._due = self.clock.batches + 1
-        else:
-            self._switch_to(workers)
-
-    def _switch_to(self, workers: int) -> None:
-        """Switch to a number of workers, or continue with it, in a new window."""
-        first = self.clock.batches
-        if workers != self._current:
-            # Batches in flight were requested before; then each worker makes its first batch.
-            first += len(self._order.sent) + max(1, workers)
-            self._current_first = self.clock.batches
-            self._current = workers
-            self._change_to(workers)
-        self._window = Window(self.clock, workers, first, self._tuner.tuning.settings)
-        self._due = self.clock.batches + 1
+    def _give_up(self, error: Exception) -> None:
+        """Continue without workers; the training process loads their outstanding batches."""
+        self._end_workers()
+        self._order.take_back()
+        self._forbid_workers(f"workers failed where the training process does not: {last_line(error)}")
 
     def _forbid_workers(self, reason: str) -> None:
-        self._tuner.note(Tuning.without_workers, reason)
+        self._carry_out(self._tuner.note(reducer.workers_forbidden, reason))
 
-    def _workers_failed(self, reason: str) -> None:
-        self._forbid_workers(reason)
-        self._settle()
+    def _start_workers(self, workers: int) -> None:
+        self._starting_since = time.perf_counter()
+        prefetch = self._tuner.tuning.prefetch_of(workers)
+        options = replace(
+            self._start.options, num_workers=workers, prefetch_factor=prefetch, persistent_workers=False
+        )
+        # Workers started with the epoch get torch's seeds; later ones must not draw the same numbers again.
+        seed = self._base_seed
+        seed = derived_seed(seed, self.clock.batches, WORKERS) if self.clock.batches else seed
+        seeds = torch.Generator().manual_seed(seed)
+        start = replace(self._start, options=options, worker_seeds=seeds, order=self._order)
+        try:
+            with warnings.catch_warnings():
+                # The warning against forking a process with threads: workers that hang are detected.
+                warnings.filterwarnings("ignore", r".*fork\(\)")
+                iterator = WorkersIterator(self._view, start)
+        except Exception as error:
+            self._starting_since = None
+            self._forbid_workers(f"workers cannot be started: {last_line(error)}")
+            return
+        iterator.notice_failures_while_waiting(self._tuner.tuning.stuck_s)
+        self.progress.handed.rebase(self.progress.handed.position, 0)
+        self._workers = iterator
+        iterator.use_workers(workers, prefetch)
+
+    def _end_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.end_workers()
+        self._workers, self._replacement, self._starting_since = None, None, None
+
+    def _end(self) -> None:
+        """Record the last measurements at the epoch's end, and end the workers."""
+        self._tuner.note(reducer.epoch_ended, self._action.window, self._look())
+        self._decide_cache()
+        self._end_workers()
 
 
-def latest(clock: StepClock, count: int, unusual: float) -> tuple[list[float], list[float]]:
-    """Return the latest waits (except for the first batch) and steps.
-
-    A step that is longer than `unusual` median ones counts as that.
-    """
-    if count < 1:
-        return [], []
-    waits, steps = (list(itertools.islice(reversed(each), count)) for each in (clock.waits_s, clock.steps_s))
-    usual = statistics.median(steps) if steps else 0.0
-    return waits, [min(step, usual * unusual) if usual else step for step in steps]
-
-
-def watched(clock: StepClock, settings: TuningSettings) -> tuple[Trial, float]:
-    """Return an epoch that was loaded in one way, and the CPU and blocked seconds of making a batch."""
-    load = total_of(clock.loading())
-    # The kernel's delays may include some of before a batch.
-    load_s = max(0.0, load.busy_s - load.delayed_s) / max(1, load.batches)
-    return Window(clock, clock.num_workers, 0, settings).trial(since=0), load_s
+def last_line(error: Exception) -> str:
+    """Return the last line of an error's text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else repr(error)

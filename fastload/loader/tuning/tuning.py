@@ -1,22 +1,24 @@
-"""Tuning of one loader: what is known, how events change it, and the decisions that follow.
+"""Tuning of one loader: what is known, and the decisions that follow.
 
-All of it is one immutable value, so any situation can be replayed: each event gives another value, and the
-next action is a function of it (`decide`). There are few candidates: no workers, then as many workers as the
-CPUs can serve, then twice as many if workers were seen waiting. A challenger and the best so far are measured
-in turns, and the challenger has to win clearly. The cost of trials is bounded (`budget_s`).
+All of it is one immutable value, so any situation can be replayed: the events in reducer.py give another
+value, and the number of workers to try next is a function of it (`decide`). There are few candidates: no
+workers, then as many as the CPUs can serve, then twice as many if workers were seen waiting. A challenger and
+the best so far are measured in turns, and the challenger has to win clearly. The cost of trials is bounded
+(`budget_s`).
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 from fastload.loader.measurements import (
     DEFAULT_PREFETCH,
     DEFAULT_SETTINGS,
+    NO_LIMITS_YET,
     Decision,
     SingleProcessCost,
     Trial,
@@ -24,8 +26,6 @@ from fastload.loader.measurements import (
     WorkerLimits,
 )
 from fastload.system.units import format_duration
-
-_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +66,6 @@ class Tuning:
     origin: str = "measured in this run"
     settings: TuningSettings = DEFAULT_SETTINGS
 
-    def at_epoch(self, batches: int | None) -> Tuning:
-        """Begin another epoch of this many batches; None: of as many as the latest complete one."""
-        return replace(self, batches=self.batches if batches is None else batches).settled_if_done()
-
-    def after_batches(self, workers: int, batches: int, seconds: float) -> Tuning:
-        """Record loaded batches; workers are compared with loading without them."""
-        behind_s = self.behind_s
-        if self.single_process is not None and workers:
-            behind_s = max(0.0, behind_s + seconds - batches * self.single_process_s)
-        return replace(self, seen_batches=self.seen_batches + batches, behind_s=behind_s)
-
-    def after_cost(self, cost: SingleProcessCost, limits: WorkerLimits, has_cuda: bool) -> Tuning:
-        """Record the cost of a batch without workers, and the limits that are known with it."""
-        return replace(self, single_process=cost, limits=limits, has_cuda=has_cuda)
-
     def after_trial(self, trial: Trial) -> Tuning:
         """Record a trial, whose lost time counts; of each number of workers, only the latest are stored."""
         same = self.trials_of(trial.num_workers)
@@ -88,38 +73,11 @@ class Tuning:
         trials = (*(each for each in self.trials if each is not outdated), trial)
         return replace(self, trials=trials, lost_s=self.lost_s + self.behind_s, behind_s=0.0)
 
-    def after_start(self, seconds: float, workers: int) -> Tuning:
-        """Record how long these workers took from their start to the first batch."""
-        load_s = 0.0 if self.single_process is None else self.single_process.load_s
-        return replace(self, starts_s=(*self.starts_s, max(0.0, seconds - load_s) / workers))
-
-    def after_end(self, batches: int) -> Tuning:
-        """Record the number of batches in an epoch that was loaded to its end."""
-        return replace(self, batches=batches)
-
-    def after_check(self) -> Tuning:
-        """Record that the dataset stays the same while it is loaded, so that workers may load it."""
-        return replace(self, is_dataset_checked=True)
-
-    def after_epoch(self, epoch: Trial, load_s: float) -> Tuning:
-        """Begin the search again if a settled plan no longer fits the epoch that was loaded by it.
-
-        `load_s` is the time to make a batch, without waits for a CPU.
-        """
-        settings, cost, workers = self.settings, self.single_process, epoch.num_workers
-        if cost is None or self.why_no_workers or epoch.batches < settings.least_watched:
-            return self
-        lost_s = epoch.seconds - epoch.batches * self.single_process_s if workers else 0.0
-        if lost_s > self.tolerated_loss_s(workers):
-            reason = "batches took longer than without workers"
-        elif workers and settings.changed * load_s < cost.load_s:
-            reason = "making a batch takes less than it did"
-        elif not workers and load_s > settings.changed * cost.load_s and epoch.seconds >= settings.watched_s:
-            reason = "making a batch takes longer than it did"
-        else:
-            return self
-        lost_s, origin = max(0.0, self.lost_s + lost_s), f"measured again in this run, because {reason}"
-        return replace(self, single_process=None, trials=(), lost_s=lost_s, is_settled=False, origin=origin)
+    def to_be_measured_again(self, reason: str, lost_s: float) -> Tuning:
+        """Begin the search again, for a reason that is a clause, after a loss of some seconds."""
+        origin = f"measured again in this run, because {reason}"
+        again = replace(self, single_process=None, limits=NO_LIMITS_YET, trials=(), is_settled=False)
+        return replace(again, lost_s=self.lost_s + lost_s, origin=origin)
 
     def without_workers(self, reason: str) -> Tuning:
         """Record why workers must not be used, as a sentence, and settle the plan."""
@@ -140,9 +98,10 @@ class Tuning:
         return self.decide().best
 
     @property
-    def next(self) -> int | None:
-        """The number of workers to measure next; None: none, or not yet."""
-        return None if self.is_settled else self.decide().next
+    def following(self) -> int:
+        """The number of workers to load with next: the one to measure or, if there is none, the best."""
+        decision = self.decide()
+        return decision.best if self.is_settled or decision.next is None else decision.next
 
     @property
     def cost(self) -> SingleProcessCost:
@@ -228,15 +187,19 @@ class Tuning:
             return f"loading takes {share:.1%} of the time: there is nothing to gain"
         if self.batches is None:
             return ""
-        workers = self.first_workers
-        saved_s = self.batches * (cost.batch_s - max(cost.step_s, cost.load_s / workers))
-        start_s = workers * self.start_s
+        saved_s, start_s = self._saved_and_start_s(self.batches)
         if saved_s - start_s < self.settings.gain * self.batches * cost.batch_s:
             return (
                 f"workers could save at most {format_duration(saved_s)} of an epoch, and starting them takes "
                 f"{format_duration(start_s)}"
             )
         return ""
+
+    def _saved_and_start_s(self, batches: int) -> tuple[float, float]:
+        """Return the most seconds that the first workers save in an epoch, and those that starting takes."""
+        cost, workers = self.cost, self.first_workers
+        saved_s = batches * (cost.batch_s - max(cost.step_s, cost.load_s / workers))
+        return saved_s, workers * self.start_s
 
     @property
     def first_workers(self) -> int:
@@ -279,8 +242,15 @@ class Tuning:
     @property
     def budget_s(self) -> float:
         """The seconds that further trials may cost."""
-        ahead = max(2 * self.seen_batches, self.settings.epochs_ahead * (self.batches or 0))
-        return self.settings.budget_share * ahead * self.single_process_s - self.lost_s
+        settings, batches = self.settings, self.batches or 0
+        ahead = max(2 * self.seen_batches, settings.epochs_ahead * batches)
+        budget_s = settings.budget_share * ahead * self.single_process_s
+        if batches:
+            saved_s, start_s = self._saved_and_start_s(batches)
+            trial_s = settings.start_margin * start_s + self.cost.load_s
+            if (saved_s - start_s) * ahead / batches >= settings.worth_trial * trial_s:
+                budget_s = max(budget_s, trial_s)
+        return budget_s - self.lost_s
 
     def affordable_workers(self, workers: int) -> int:
         """Return how many of these workers can be started within the budget; 0 if these are too few.
@@ -321,15 +291,3 @@ class Tuning:
         """Return the seconds from one batch to the next, with the batch's share of starting the workers."""
         start_s = 0.0 if trial.includes_start else trial.num_workers * self.start_s
         return trial.batch_s + start_s / (self.batches or math.inf)
-
-
-class Tuner:
-    """Owner of one loader's tuning, as long as the loader lives; its epochs report events to it."""
-
-    def __init__(self, tuning: Tuning) -> None:
-        self.tuning = tuning
-
-    def note(self, event: Callable[Concatenate[Tuning, _P], Tuning], *of: _P.args, **by: _P.kwargs) -> Tuning:
-        """Apply an event, one of Tuning's methods, and return what is known then."""
-        self.tuning = event(self.tuning, *of, **by)
-        return self.tuning

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.contracts import RecordSource
 from fastload.errors import AccessError, DecodeError, FastloadError, SourceError
 from fastload.images.arrays import Size
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
@@ -27,13 +28,12 @@ from fastload.images.region import swaps_sides, upright
 from fastload.images.resize import Resampling, resize
 from fastload.images.source_pixels import ImageSource, converted_source
 from fastload.images.unchanged import decode_as
-from fastload.packing.options import PackOptions
+from fastload.packing.encoding.options import PackOptions
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.record import stored_rows
 from fastload.shards.schema import Field, image_of, record_columns
 from fastload.sources.dataset.nested import IF_NO_IMAGE
-from fastload.sources.protocol import Source
 
 # A chunk that has reached this size ends early, so that a worker's memory stays bounded.
 CHUNK_LIMIT_BYTES = 16 << 20
@@ -86,7 +86,7 @@ class Recipe:
     The first field is the image. Without images, `encoding` is None.
     """
 
-    source: Source
+    source: RecordSource
     fields: tuple[Field, ...]
     encoding: Encoding | None
     options: PackOptions
@@ -209,7 +209,7 @@ class ChunkEncoder:
             if each.kind == "image" and isinstance(value, bytes) and not value:
                 rows.extend(_image_rows(StoredImage(value, *_UNREADABLE)))  # the record has no such image
             elif each.kind == "image":
-                encoding = encoding_named(each.encoding or "keep", pixel_type=each.pixel_type)
+                encoding = encoding_named(each.encoding, pixel_type=each.pixel_type)
                 rows.extend(_image_rows(encoding.encode(value, None, self._temporary)))
             else:
                 rows.extend(stored_rows(each, value))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from fastload.packing.encoding.assemble import FinishedShard, ShardDraft, ShardRange, cuts_of, predict_sizes
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
-from fastload.packing.options import SAMPLE_RECORDS
+from fastload.packing.encoding.options import SAMPLE_RECORDS
 from fastload.packing.running.workers import Schedule, WorkerPool
 from fastload.packing.staging.staging import Journal
 from fastload.sources.protocol import evenly_spaced
@@ -16,42 +18,48 @@ from fastload.sources.protocol import evenly_spaced
 Report = Callable[[int, int, int], None]
 """Called with the numbers of records packed, bytes read and bytes stored since the last call."""
 
-Executor = Callable[[Recipe, Sequence[ShardRange], Journal, Report], dict[ShardRange, FinishedShard]]
-"""Packs shards of one split, whose bytes depend only on the recipe, and adds each to the journal."""
+Executor = Callable[
+    [Recipe, Sequence[ShardRange], Journal, Report], Iterator[tuple[ShardRange, FinishedShard]]
+]
+"""Packs shards of one split, whose bytes depend only on the recipe; yields each once the journal has it."""
 
 # From a small source, only this share of the records is sampled, but at least 8, so that it costs little.
 _SAMPLED_SHARE = 1 / 32
 _LEAST_SAMPLED = 8
 
 
-def cut(workers: int, recipe: Recipe, journal: Journal) -> list[int]:
-    """Return the first record of each shard and the end of the last, by the sizes of some encoded records."""
+def cut(workers: int, recipe: Recipe, journal: Journal) -> tuple[list[int], list[int]]:
+    """Return the cuts between shards, see `cuts_of`, and the size of each shard in bytes.
+
+    Both follow from the sizes of some encoded records.
+    """
     source, measured = recipe.source, dict[int, int]()
     count = min(SAMPLE_RECORDS, max(_LEAST_SAMPLED, int(_SAMPLED_SHARE * len(source))))
     runs = [(index, index + 1) for index in evenly_spaced(len(source), count)]
     # Packing raises the errors instead, so that they name the first record that cannot be packed.
     tolerant = replace(recipe, options=replace(recipe.options, on_error="skip"))
     count = min(workers, len(runs))
-    with journal.drafts() as folder, WorkerPool(tolerant, count, folder) as pool:
+    with journal.drafts() as folder, WorkerPool(tolerant, count, folder, journal.place.disk) as pool:
         scratch = folder / "measured.payload"
         scratch.touch()
         for event in pool.events(Schedule(runs, count)):
             if isinstance(event, Chunk):
                 measured.update(event.stored_bytes())
                 pool.write(WriteTask(event.start, scratch, 0))
-    return cuts_of(predict_sizes(source, dict(sorted(measured.items()))), recipe.options.shard_bytes)
+    sizes = predict_sizes(source, dict(sorted(measured.items())))
+    cuts = cuts_of(sizes, recipe.options.shard_bytes)
+    return cuts, np.add.reduceat(sizes, cuts[:-1]).tolist()
 
 
 def pack_here(
     workers: int, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
-) -> dict[ShardRange, FinishedShard]:
+) -> Iterator[tuple[ShardRange, FinishedShard]]:
     """Pack shards with all workers at once, a chunk of records each; an `Executor` for bound `workers`."""
     begins = [shard.begin for shard in shards]
     runs = [(shard.begin, shard.end) for shard in shards]
     drafts: dict[ShardRange, ShardDraft] = {}
-    packed: dict[ShardRange, FinishedShard] = {}
     count = min(workers, sum(end - begin for begin, end in runs))
-    with journal.drafts() as folder, WorkerPool(recipe, count, folder) as pool:
+    with journal.drafts() as folder, WorkerPool(recipe, count, folder, journal.place.disk) as pool:
         for event in pool.events(Schedule(runs, count)):
             start = event.start if isinstance(event, Chunk) else event
             shard = shards[bisect_right(begins, start) - 1]
@@ -65,7 +73,7 @@ def pack_here(
             chunk = draft.written(event)
             report(chunk.stop - chunk.start, chunk.read_bytes, chunk.size_bytes)
             if draft.is_complete:
-                packed[shard] = draft.finish()
-                journal.add(shard, packed[shard], draft.path)
+                finished = draft.finish()
+                journal.add(shard, finished, draft.path)
                 del drafts[shard]
-    return packed
+                yield shard, finished

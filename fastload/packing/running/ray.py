@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 
 from fastload._version import __version__
@@ -16,8 +17,9 @@ from fastload.images.opencv import cv2
 from fastload.packing.encoding.assemble import FinishedShard, ShardRange, pack_shard
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.running.local import Executor, Report
-from fastload.packing.running.workers import RESUMES, describe_failure, set_up_process
+from fastload.packing.running.workers import describe_failure, set_up_process
 from fastload.packing.staging.staging import Journal
+from fastload.system.proc import read_text
 
 _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
 
@@ -58,16 +60,31 @@ def connected(address: str | None, origin: str | None) -> Iterator[Executor]:
 
 def _require_answer(address: str | None) -> None:
     """Raise PackError unless an address with a port answers: Ray itself would try for minutes."""
-    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    found, origin = (address, "") if address else _address_on_this_machine()
+    host, _, port = found.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
     try:
         socket.create_connection((host, int(port)), _ANSWER_TIMEOUT_S).close()
     except OSError as error:
+        advice = (
+            f"{origin} has the address of a cluster that has ended: remove it, or use ray=local to start one"
+        )
         raise PackError(
-            f"{address}: nothing answers there ({error}): check the address, and that the cluster runs "
-            "('ray status' on its head node)"
+            f"{found}: nothing answers there ({error}): check the address, and that the cluster runs "
+            f"('ray status' on its head node){origin and '; or '}{origin and advice}"
         ) from error
+
+
+def _address_on_this_machine() -> tuple[str, str]:
+    """Return the address that Ray finds without being given one, and where; empty if it would find none.
+
+    A cluster that was killed leaves its file behind.
+    """
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address, "the variable RAY_ADDRESS"
+    path = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")  # as Ray has it
+    return read_text(path), str(path)
 
 
 def _pack(
@@ -77,26 +94,25 @@ def _pack(
     shards: Sequence[ShardRange],
     journal: Journal,
     report: Report,
-) -> dict[ShardRange, FinishedShard]:
+) -> Iterator[tuple[ShardRange, FinishedShard]]:
     """Pack shards, each in a task of its own; an `Executor` once `ray` and `origin` are bound."""
     remote = ray.remote(num_cpus=1)(_on_node)
     shared = [ray.put(argument) for argument in (recipe, journal, origin, _VERSIONS)]
     pending = {remote.remote(shard, *shared): shard for shard in shards}
-    packed: dict[ShardRange, FinishedShard] = {}
     try:
         while pending:
             [done], _ = ray.wait(list(pending), num_returns=1)
             shard = pending.pop(done)
-            packed[shard] = finished = ray.get(done)
+            finished = ray.get(done)
             size_bytes = 0 if finished.entry is None else finished.entry.size_bytes
             report(shard.end - shard.begin, finished.read_bytes, size_bytes)
-        return packed
+            yield shard, finished
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, FastloadError):
             raise error.cause from error
         raise PackError(f"a task on Ray failed: {error}") from error
     except ray.exceptions.RayError as error:
-        raise PackError(f"a task on Ray failed, also when it was repeated: {error}: {RESUMES}") from error
+        raise PackError(f"a task on Ray failed, also when it was repeated: {error}") from error
     finally:
         for reference in pending:
             ray.cancel(reference, force=True)
@@ -131,4 +147,4 @@ def _on_node(
     except FastloadError:
         raise
     except Exception as error:
-        raise describe_failure(error, node) from error
+        raise describe_failure(error, f"{journal.place.disk} on {node}") from error

@@ -9,6 +9,7 @@ SIGKILL: a stopped process would not react to anything else.
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import multiprocessing
 import os
@@ -48,8 +49,7 @@ _CHECK_INTERVAL_S = 1.0
 # does not answer; torch waits as long for its workers (MP_STATUS_CHECK_INTERVAL).
 _JOIN_LIMIT_S = 5.0
 
-RESUMES = "pack again, which resumes (with a Python dataset, it starts over)"
-
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 RecordRange = tuple[int, int]
 """The source's records that a worker is to encode, [begin, end)."""
@@ -114,18 +114,18 @@ class _Worker:
 
 
 class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
-    """Pool of encoding processes, each with its own folder for temporary files in `temporary`."""
+    """Pool of encoding processes, each with a folder in `temporary`, which is on the disk of that name."""
 
-    def __init__(self, recipe: Recipe, count: int, temporary: Path) -> None:
+    def __init__(self, recipe: Recipe, count: int, temporary: Path, disk: str) -> None:
         self._workers: list[_Worker] = []
         try:
             for number in range(count):
-                self._start(number, recipe, temporary / f"worker-{number}")
+                self._start(number, recipe, temporary / f"worker-{number}", disk)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, number: int, recipe: Recipe, temporary: Path) -> None:
+    def _start(self, number: int, recipe: Recipe, temporary: Path, disk: str) -> None:
         context = multiprocessing.get_context()
         forks = context.get_start_method() == "fork"
         connection, worker_end = context.Pipe()
@@ -134,7 +134,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
         inherited = [worker.connection for worker in self._workers] + [connection] if forks else []
         process = context.Process(
             target=_work,
-            args=(recipe, worker_end, temporary, inherited),
+            args=(recipe, worker_end, temporary, disk, inherited),
             name=f"fastload-pack-{number}",
             daemon=True,
         )
@@ -218,18 +218,19 @@ def _held(worker: _Worker) -> int:
     return len(worker.unwritten)
 
 
-def describe_failure(error: Exception, where: object, resumes: str = RESUMES) -> FastloadError:
-    """Return an error that names a path or machine and the next step, and that any process can unpickle."""
+def describe_failure(error: Exception, where: object) -> FastloadError:
+    """Return an error that names a path or machine, and that any process can unpickle."""
     if isinstance(error, FastloadError):
         return error
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else error
         if error.errno in OUT_OF_DESCRIPTORS:
             return PackError(
-                f"{error.filename or where}: cannot be opened ({reason}): raise the limit "
-                f"('ulimit -n 4096'); {resumes}"
+                f"{error.filename or where}: cannot be opened ({reason}): raise the limit ('ulimit -n 4096')"
             )
-        return PackError(f"{error.filename or where}: cannot be written ({reason}): {resumes}")
+        # The file that was being written does not matter then.
+        named = where if error.errno in _FULL else error.filename or where
+        return PackError(f"{named}: cannot be written ({reason})")
     if isinstance(error, MemoryError):
         return PackError(
             "a packing process ran out of memory: store smaller images, or pack with fewer workers"
@@ -251,12 +252,14 @@ def _death_error(worker: _Worker) -> FastloadError:
     code = worker.process.exitcode
     cause = ", killed: perhaps for lack of memory" if code == -9 else ""
     return PackError(
-        f"packing process {worker.process.pid} died (exit code {code}{cause}): "
-        f"{RESUMES}; fewer --workers take less memory"
+        f"packing process {worker.process.pid} died (exit code {code}{cause}; fewer --workers take less "
+        "memory)"
     )
 
 
-def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Sequence[Connection]) -> None:
+def _work(
+    recipe: Recipe, connection: Connection, temporary: Path, disk: str, inherited: Sequence[Connection]
+) -> None:
     signals.set_worker_signals()
     for other in inherited:
         other.close()
@@ -268,7 +271,7 @@ def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Se
         return
     except Exception as error:
         with contextlib.suppress(OSError):  # the main process may be gone
-            connection.send(Failed(describe_failure(error, temporary), traceback.format_exc()))
+            connection.send(Failed(describe_failure(error, disk), traceback.format_exc()))
 
 
 def _serve(encoder: ChunkEncoder, connection: Connection) -> None:

@@ -16,20 +16,25 @@ import contextlib
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastload.errors import DestinationError, PackError, RemoteMissingError
+from fastload.errors import DestinationError, RemoteMissingError
 from fastload.packing.staging.locking import locked
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_own_name, is_packed, packed_splits
 from fastload.shards.remote import RemoteFolder
 from fastload.system.folders import fsync_folder, replace_folder
+from fastload.system.units import format_size
 
 DATASET, STATE = "dataset", "state"
 
 _REMOTE_STATE = ".partial"
+
+# The share by which shards may be smaller than predicted from the sizes of 64 records (see SAMPLE_RECORDS).
+_SIZE_ERROR = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,23 @@ class LocalPlace:
         """The folder for temporary files."""
         return self.folder / STATE
 
+    @property
+    def disk(self) -> str:
+        """The path by which a message names the disk of the temporary files."""
+        return str(self.destination)
+
+    def lack_of_space(self, predicted_bytes: int) -> str:
+        """Return a sentence on the space that shards of a predicted size lack; "" if they fit."""
+        usage = shutil.disk_usage(self.folder)
+        # Some network file systems report zeros.
+        if not usage.total or predicted_bytes * (1 - _SIZE_ERROR) <= usage.free:
+            return ""
+        return (
+            f"{self.destination}: about {format_size(predicted_bytes)} are to be packed, and its disk has "
+            f"{format_size(usage.free)} free: free {format_size(predicted_bytes - usage.free)}, choose "
+            "another disk, or make it smaller (--encode jpeg, --max-side)"
+        )
+
     @contextlib.contextmanager
     def held(self, is_part: bool) -> Iterator[bool]:
         """Make the staging folder, and hold its lock, in a block with False: nothing is published yet.
@@ -65,9 +87,9 @@ class LocalPlace:
             except DestinationError:
                 raise
             except OSError as error:
-                raise PackError(
-                    f"{self.folder}: cannot be created ({error.strerror}): choose a destination in a folder "
-                    "that can be written to"
+                raise DestinationError(
+                    f"{self.destination}: cannot be created ({error.strerror}): choose a destination in a "
+                    "folder that can be written to"
                 ) from error
             if not is_part:  # what a killed run left
                 for draft in self.scratch.glob("*draft*"):
@@ -174,6 +196,15 @@ class RemotePlace:
     def scratch(self) -> None:
         """None: temporary files go to the system's temporary folder."""
         return None
+
+    @property
+    def disk(self) -> str:
+        """The path by which a message names the disk of the temporary files."""
+        return tempfile.gettempdir()
+
+    def lack_of_space(self, predicted_bytes: int) -> str:
+        """Return "": a server does not say how much space is free."""
+        return ""
 
     @contextlib.contextmanager
     def held(self, is_part: bool) -> Iterator[bool]:

@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class Staging(contextlib.ExitStack):
     ) -> None:
         super().__init__()
         self._is_part = is_part
-        self._is_resumable = True
+        self.is_resumable = True  # False: the job, that of a Python dataset, starts over
         if not is_url(dest):
             path = Path(os.path.abspath(os.path.expanduser(dest)))
             # Only the parent is resolved: a destination that is a link must not redirect the rename.
@@ -56,7 +56,7 @@ class Staging(contextlib.ExitStack):
     def __enter__(self) -> Staging:
         self._is_published = self.enter_context(self.place.held(self._is_part))
         if not self._is_part:  # otherwise, other parts may be running
-            self.callback(lambda: self.place.discard(self._is_resumable))
+            self.callback(lambda: self.place.discard(self.is_resumable))
         return self
 
     def begin(self, job: str | None) -> Journal:
@@ -78,7 +78,7 @@ class Staging(contextlib.ExitStack):
             self.place.write(_JOB, described)
         if self._is_part:
             self.place.write(_PARTS, b"")
-        self._is_resumable = job is not None
+        self.is_resumable = job is not None
         return Journal(self.place, _digest(described))
 
     def resume(self) -> tuple[Journal, Partition]:
@@ -149,7 +149,7 @@ class Journal:
         self.place.write(_entry_name(shard), text.encode())
 
     def finished(
-        self, shards: Sequence[ShardRange]
+        self, shards: Iterable[ShardRange]
     ) -> tuple[dict[ShardRange, FinishedShard], dict[ShardRange, str]]:
         """Return the shards that are finished and intact, and the defect of each other shard."""
         finished: dict[ShardRange, FinishedShard] = {}

@@ -23,6 +23,7 @@ from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList, NameT
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, explain_no_images
 from fastload.sources.listing import Folder, Listing, head_of, stem_of, unlistable
 from fastload.sources.malformed import in_quotes, malformed
+from fastload.sources.protocol import CLASS_FOLDERS, IMAGES_ALONE
 from fastload.sources.sniffing import ANNOTATION_SUFFIXES
 from fastload.sources.splits import SPLITS, by_split, split_names
 from fastload.sources.words import has_stem
@@ -154,7 +155,7 @@ def _with_one_class_list(sources: Mapping[str, FileSource], warnings: Sequence[s
 
 def _missing_classes(source: FileSource, classes: Sequence[str]) -> Iterator[str]:
     absent = sorted({*classes} - {*source.classes})
-    if absent and source.kind == "flat":
+    if absent and source.kind == IMAGES_ALONE:
         yield f"{source.name} has no class folders: its images get the label {NO_LABEL}"
     elif absent:
         yield f"{source.name} lacks classes that other splits have: {in_quotes(absent)}"
@@ -176,12 +177,12 @@ def _list_one(selection: Selection, top: Folder) -> FileSource:
     is_visible = any(count and not name.startswith(".") for name, count in zip(classes, counts, strict=True))
     if loose and not (is_visible or (len(names) and not selection.by_content)):
         selection.leave_out(map(top.join, names), HIDDEN)
-        labels, kind, classes = np.full(len(loose), NO_LABEL, np.int64), "flat", []
+        labels, kind, classes = np.full(len(loose), NO_LABEL, np.int64), IMAGES_ALONE, []
         names, warnings = NameTable(loose), ()
     else:
         _require_few_beside(selection, top, len(loose), len(names))
         selection.leave_out(map(top.join, loose), BESIDE_CLASSES)
-        labels, kind = np.repeat(np.arange(len(classes)), counts), "folder"
+        labels, kind = np.repeat(np.arange(len(classes)), counts), CLASS_FOLDERS
         warnings = tuple(_odd_classes(listing.shown(top.path), classes, counts))
     return FileSource(
         kind=kind,

@@ -214,7 +214,7 @@ class CocoWriter(LayoutWriter):
 
     def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         height, width, _ = record.image_shape()
-        folder = PurePosixPath(self.details["images"])
+        folder = PurePosixPath(self.details["images"].text())
         name = image.relative_to(folder) if image.is_relative_to(folder) else image
         number = record["image_id"]
         self._entries.append({"id": number, "file_name": name.as_posix(), "height": height, "width": width})
@@ -228,22 +228,24 @@ class CocoWriter(LayoutWriter):
         content = {
             "images": self._entries,
             "annotations": self._annotations,
-            "categories": self.details["categories"],
+            "categories": self.details["categories"].value,
         }
-        yield self.details["file"], json.dumps(content).encode()
+        yield self.details["file"].text(), json.dumps(content).encode()
 
     def _objects(self, record: Record) -> list[Entry]:
         columns = {name: record[name].tolist() for name in _MEMBERS}
         columns["bbox"] = record["boxes"].tolist()
-        columns["category_id"] = [self.details["categories"][label]["id"] for label in record["labels"]]
+        categories = self.details["categories"].each()
+        columns["category_id"] = [categories[label]["id"].value for label in record["labels"]]
         if "polygons" in self.names:
             columns["segmentation"] = [
                 [polygon.reshape(-1).tolist() for polygon in polygons] for polygons in record["polygons"]
             ]
         if "keypoints" in self.names:
             # Without the zeros that fill them up to those of other categories.
-            names = [category.get("keypoints") for category in self.details["categories"]]
-            counts = [3 * len(names[label]) if names[label] else None for label in record["labels"]]
+            names = [category.get("keypoints") for category in categories]
+            points_of = [None if each is None or not each.value else 3 * len(each.each()) for each in names]
+            counts = [points_of[label] for label in record["labels"]]
             points = (each.reshape(-1).tolist() for each in record["keypoints"])
             columns["keypoints"] = [each[:count] for each, count in zip(points, counts, strict=True)]
         return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]

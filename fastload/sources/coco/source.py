@@ -31,7 +31,7 @@ from fastload.sources.files import NameTable, list_files
 from fastload.sources.listing import Listing, list_alone
 from fastload.sources.malformed import malformed, pack_command
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, evenly_spaced
-from fastload.sources.splits import SPLITS, in_order
+from fastload.sources.splits import SPLITS, sorted_splits
 from fastload.system.units import format_count
 
 _OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
@@ -196,7 +196,7 @@ def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[
         any("caption" in each for each in annotations) and not any("bbox" in each for each in annotations),
     )
     sources = {}
-    for split, each in in_order(splits).items():
+    for split, each in sorted_splits(splits).items():
         content = each.content
         entries = ((image, content.annotations[image["id"]]) for image in content.images)
         texts = (json.dumps({"image": image, "annotations": objects}) for image, objects in entries)

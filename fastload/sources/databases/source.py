@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from fastload.contracts import SourceRecord
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources.containers import SHARD, ContainerSource, files_by_split
@@ -28,7 +29,7 @@ from fastload.sources.databases.storage import (
 from fastload.sources.files import NO_LABEL, NameTable, Values, list_files, read_text
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import FROM_PYTHON, INT64, malformed
-from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
+from fastload.sources.protocol import Claim, LeftOutReason, Reading
 from fastload.sources.table.columns import classes_of
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class DatabaseSource(ContainerSource):
 
     keys: NameTable
     patterns: Mapping[str, str] = field(default_factory=dict)
+    is_folder: bool = False  # of LMDB, whose databases are then folders too
 
     def key(self, index: int) -> str:
         return self.keys[index] if len(self.keys) else super().key(index)
@@ -146,7 +148,7 @@ class DatabaseSource(ContainerSource):
                 pixels = np.ascontiguousarray(file[program.sign][index].transpose(1, 2, 0))
             return SourceRecord(self.key(index), pixels, {})
         key = self.keys[index]
-        path = os.path.dirname(path) if self.details["is_folder"] else path
+        path = os.path.dirname(path) if self.is_folder else path
         values: dict[str, object] = {}
         with reading_lmdb(path) as transaction:
             image = bytes(entry(transaction, path, key))
@@ -199,6 +201,7 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
         details={"files": files, "is_folder": is_folder},
         keys=all_keys,
         patterns=patterns,
+        is_folder=is_folder,
     )
 
 

@@ -80,20 +80,21 @@ def _write_arrays(program: DatabaseLayout, records: StoredRecords, root: Path) -
     import h5py
 
     details = records.details
-    path = safe_path(root, details["files"][0])
+    path = safe_path(root, details["files"].each()[0].text())
+    chunks = details["chunks"].value and tuple(side.count() for side in details["chunks"].each())
     labels: list[int] = []
     images: Any = None
     with drafted(path) as draft, h5py.File(draft, "x") as file:
         for record, files in records:
             pixels = decode(files["image"][0]).transpose(2, 0, 1)
             if images is None:
-                shape, chunks = (len(records), *pixels.shape), details["chunks"]
-                images = file.create_dataset(program.sign, shape, np.uint8, chunks=chunks and tuple(chunks))
+                shape = len(records), *pixels.shape
+                images = file.create_dataset(program.sign, shape, np.uint8, chunks=chunks)
             images[len(labels)] = pixels
             labels.append(record["label"])
         if labels and len(labels) < len(records):  # some are damaged
             intact = images[: len(labels)]
             del file[program.sign]
             file.create_dataset(program.sign, data=intact)
-        file.create_dataset(program.value, data=np.array(labels, details["labels"]))
+        file.create_dataset(program.value, data=np.array(labels, details["labels"].text()))
     return path

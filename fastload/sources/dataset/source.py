@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fastload.contracts import ReadsFiles, SourceRecord
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources.dataset.nested import (
@@ -24,10 +25,10 @@ from fastload.sources.dataset.nested import (
     unmoved,
 )
 from fastload.sources.dataset.samples import infer_fields, require_no_images, to_image, to_values
-from fastload.sources.file_source import FileSource, ReadsFiles
+from fastload.sources.file_source import FileSource
 from fastload.sources.files import list_files
 from fastload.sources.malformed import explaining
-from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
+from fastload.sources.protocol import CLASS_FOLDERS, Source, evenly_spaced
 from fastload.system.random_states import preserved_random_states
 
 # The number of samples that are read to see which lists vary in length.
@@ -149,7 +150,7 @@ def files_behind(dataset: Any) -> FileSource | None:
     prefix = os.path.join(root, "")
     files = list_files(root, (os.path.abspath(path).removeprefix(prefix) for path, _ in dataset.samples))
     return FileSource(
-        kind="folder",
+        kind=CLASS_FOLDERS,
         name=os.fspath(dataset.root),
         classes=_class_names(dataset),
         fields=(Field.label(),),

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from fastload.contracts import SourceRecord
 from fastload.errors import FastloadError
 from fastload.shards.schema import Field
 from fastload.sources.boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
@@ -36,7 +37,7 @@ from fastload.sources.files import list_files, read_text
 from fastload.sources.huggingface.columns import ArrowColumns, ArrowFiles, dig
 from fastload.sources.listing import Folder, Listing, is_image
 from fastload.sources.malformed import explaining, malformed
-from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
+from fastload.sources.protocol import Claim, LeftOutReason, Reading
 from fastload.sources.splits import by_split
 
 _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
@@ -126,6 +127,7 @@ def list_rows(path: str, root: str, data: Mapping[str, Sequence[str]]) -> dict[s
             shard_of=np.repeat(np.arange(len(names)), np.diff([0, *rows.ends])),
             rows=rows,
             roles=columns.roles,
+            paths=columns.paths,
             has_images=has_images,
             warnings=() if has_images else (f"{path}: no column is of images: packed without them",),
             details={
@@ -171,10 +173,14 @@ def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> N
 
 @dataclass(eq=False, kw_only=True)
 class ArrowSource(ContainerSource):
-    """A `Source` of the rows of Arrow or Parquet files; `roles` maps the path of each column to its field."""
+    """A `Source` of the rows of Arrow or Parquet files.
+
+    `roles` maps the path of each column to its field, and `paths` an image's field to that of its path.
+    """
 
     rows: ArrowFiles
     roles: Mapping[tuple[str, ...], str]
+    paths: Mapping[str, str]
 
     def read_from(self, path: str, index: int) -> SourceRecord:
         """Read one row; raise SourceError if a value is missing or does not fit."""
@@ -187,8 +193,8 @@ class ArrowSource(ContainerSource):
         for column, name in self.roles.items():
             with explaining(errors, f"{where}, {'.'.join(column)}", must, step):
                 value = dig(row[column[0]], column[1:])
-                if name in self.details["paths"]:
-                    values[name], values[self.details["paths"][name]] = _image_of(value, self.files.folder)
+                if name in self.paths:
+                    values[name], values[self.paths[name]] = _image_of(value, self.files.folder)
                 else:
                     values[name] = _fitted(described[name], value)
         image = values.pop("image", None)

@@ -27,14 +27,16 @@ def write_arrow(records: StoredRecords, root: Path) -> list[Path]:
     """Write a dataset's files under their names below root; raise LibraryMissingError without pyarrow."""
     arrow = import_arrow(str(root))
     details = records.details
-    schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(details["schema"])))
-    roles = {tuple(path): name for *path, name in details["columns"]}
+    schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(details["schema"].text())))
+    columns = ([part.text() for part in each.each()] for each in details["columns"].each())
+    roles = {tuple(path): name for *path, name in columns}
+    paths = details["paths"].texts()
     written = []
     for name, of_file in records.by_file():
         path = safe_path(root, name)
         with drafted(path) as draft, _opened(arrow, draft, path, schema) as writer:
             while batch := list(itertools.islice(of_file, _BATCH_ROWS)):
-                rows = [_row(schema, roles, details["paths"], *each) for each in batch]
+                rows = [_row(schema, roles, paths, *each) for each in batch]
                 arrays = []
                 for column in schema:
                     kind = getattr(column.type, "storage_type", column.type)

@@ -236,4 +236,5 @@ def _source(listing: Listing, pairs: Pairs) -> AnnotatedFiles:
         files=list_files(listing.root, pairs.mask_of),
         values={"mask": list_files(listing.root, masks), "mask_path": NameTable(map(safe_key, masks))},
         needs_masks=True,
+        if_no_mask="; to take the folders for classes, say --layout classes",
     )

@@ -21,6 +21,7 @@ from typing import Literal, TextIO, get_args
 import numpy as np
 
 from fastload.errors import DamageError, OptionError
+from fastload.shards.json_values import JsonValue
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
@@ -220,23 +221,24 @@ class TableWriter(LayoutWriter):
         self._rows: list[tuple[int, list[str]]] = []
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
-        if "objects" in self.details:
-            self._add_objects(record, image)
+        if (places := self.details.get("objects")) is not None:
+            self._add_objects(record, image, places)
             return
         cells = {"image": image.as_posix()}
-        for name, path in self.details["paths"].items():
+        for name, path in self.details["paths"].texts().items():
             cells[name] = safe_path(Path(), record[path]).as_posix() if record[path] else ""
             if cells[name]:
                 yield cells[name], bytes(record.stored(name))
-        for name in self.details["columns"]:
+        columns = [each.text() for each in self.details["columns"].each()]
+        for name in columns:
             if name not in cells:
                 value, classes = record[name], self.manifest.classes
                 is_class = name == "label" and 0 <= value < len(classes)
                 cells[name] = classes[value] if is_class else str(value)
-        self._rows.append((len(self._rows), [cells[name] for name in self.details["columns"]]))
+        self._rows.append((len(self._rows), [cells[name] for name in columns]))
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
-        name, header = self.details["table"], self.details["header"]
+        name, header = self.details["table"].text(), [each.text() for each in self.details["header"].each()]
         name = f"{name}.csv" if name.lower().endswith(JSON_SUFFIXES) else name
         rows = [*([header] if any(header) else []), *(cells for _, cells in sorted(self._rows))]
         # Readers may drop the leading spaces of unquoted cells.
@@ -250,17 +252,18 @@ class TableWriter(LayoutWriter):
         ).writerows(rows)
         yield name, text.getvalue().encode("utf-8", "surrogateescape")
 
-    def _add_objects(self, record: Record, image: PurePosixPath) -> None:
-        places, boxes = self.details["objects"], iter(record["boxes"].tolist())
+    def _add_objects(self, record: Record, image: PurePosixPath, places: JsonValue) -> None:
+        image_at, boxes = places["image"].count(), iter(record["boxes"].tolist())
+        box_at, size_at = ([each.count() for each in places[name].each()] for name in ("box", "size"))
         size = record.image_shape()[:2]
         for number, *cells in map(json.loads, record["rows"]):
-            cells[places["image"]] = image.as_posix()
-            if self.manifest.made.get("limit") and any(cells[at].strip() for at in places["box"]):
+            cells[image_at] = image.as_posix()
+            if self.manifest.made.get("limit") and any(cells[at].strip() for at in box_at):
                 changed = [number_text(value) for value in next(boxes)]
-                changed = changed if len(places["box"]) > 1 else [f"[{', '.join(changed)}]"]
-                for at, text in zip(places["box"], changed, strict=True):
+                changed = changed if len(box_at) > 1 else [f"[{', '.join(changed)}]"]
+                for at, text in zip(box_at, changed, strict=True):
                     cells[at] = text
-                for at, side in zip(places["size"], size, strict=False):
+                for at, side in zip(size_at, size, strict=False):
                     cells[at] = str(side)
             self._rows.append((number, cells))
 

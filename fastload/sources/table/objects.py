@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fastload.contracts import SourceRecord
 from fastload.errors import SourceError
 from fastload.shards.schema import BoxFormat, Field
 from fastload.sources.boxes import Sides, require_inside, require_pixels, to_xywh, upright_sides
 from fastload.sources.file_source import AnnotatedFiles, ImageValues, require_size
 from fastload.sources.files import NameTable, Values, digest_of, list_files, value_at
 from fastload.sources.malformed import malformed, numbers_of
-from fastload.sources.protocol import SourceRecord
 from fastload.sources.table.cells import Table
 from fastload.sources.table.columns import LABEL, LabelField, TableColumn, TableField, free_field_name
 from fastload.sources.table.numbers import floats_of, numbers_in

@@ -21,6 +21,7 @@ from functools import partial
 
 import numpy as np
 
+from fastload.contracts import SourceRecord
 from fastload.errors import FastloadError, OptionError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
@@ -29,7 +30,7 @@ from fastload.sources.files import NO_LABEL, FileList, list_files
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import malformed
-from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.protocol import Source
 from fastload.sources.splits import splits_in
 from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, Table, read_table
 from fastload.sources.table.columns import (

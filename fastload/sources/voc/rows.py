@@ -126,7 +126,7 @@ class VocWriter(LayoutWriter):
             found = ElementTree.SubElement(root, "object")
             _add(found, **members)
             _add(ElementTree.SubElement(found, "bndbox"), **sides)
-        path = PurePosixPath(self.details["boxes"]) / self._inner(image).with_suffix(".xml")
+        path = PurePosixPath(self.details["boxes"].text()) / self._inner(image).with_suffix(".xml")
         yield path.as_posix(), ElementTree.tostring(root, encoding="utf-8")
 
     def _objects(self, record: Record) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
@@ -148,12 +148,12 @@ class VocWriter(LayoutWriter):
                 yield f"{folder}/{inner.with_suffix(suffix)}", data
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
-        if self.split and self.details["images"] == IMAGES:
+        if self.split and self.details["images"].text() == IMAGES:
             content = "".join(f"{self._inner(image).with_suffix('')}\n" for image in self.images)
             yield f"{SETS}/Main/{self.split}.txt", content.encode()
 
     def _inner(self, image: PurePosixPath) -> PurePosixPath:
-        return image.relative_to(self.details["images"])
+        return image.relative_to(self.details["images"].text())
 
 
 def _add(parent: ElementTree.Element, **members: str) -> None:

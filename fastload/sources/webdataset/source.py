@@ -34,6 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fastload.contracts import SourceRecord
 from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources.containers import (
@@ -47,7 +48,7 @@ from fastload.sources.files import NO_LABEL, NameTable, require_decodable, safe_
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import explaining, in_quotes, malformed
-from fastload.sources.protocol import Claim, Reading, SourceRecord
+from fastload.sources.protocol import Claim, Reading
 from fastload.sources.table.columns import free_field_name, labels_of
 from fastload.sources.table.numbers import numbers_in
 from fastload.sources.webdataset.members import UNPACK, Samples, Spans, class_folders, grouped, list_members
@@ -68,7 +69,7 @@ def _list_folder(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> d
     """List the samples of a folder's shards; several of images alone may be one for each class."""
     sources = list_shards(path, root, shards)
     for source in sources.values():
-        if len(source.files) > 1 and not source.classes and not source.details["members"]:
+        if len(source.files) > 1 and not source.classes and not source.extensions:
             shard = source.files.names[0]
             tars = shlex.quote(os.path.dirname(os.path.join(path, shard))) + "/*.tar"
             unpack = f'for tar in {tars}; do mkdir "${{tar%.tar}}" && tar -xf "$tar" -C "${{tar%.tar}}"; done'
@@ -150,7 +151,7 @@ def _source(
         extensions["label"] = ["cls"]
     warning = f"{path} has images alone: their labels are {labels_are}"
     without = f"{path}: no member is an image (.jpg, .png, …): its samples are packed without images"
-    spelled = samples.spelled
+    named = {name: samples.spelled[found[0]] for name, found in extensions.items() if name != "image"}
     images = samples.member_of(samples.images.get("image", [])).tolist()
     return TarSource(
         kind="webdataset",
@@ -169,10 +170,12 @@ def _source(
         members={name: samples.spans(found) for name, found in extensions.items()},
         details={
             "files": list(samples.members.files.names),
-            "members": {name: spelled[found[0]] for name, found in extensions.items() if name != "image"},
+            "members": named,
             "ending": ending,
             "rule": samples.rule,
         },
+        extensions=named,
+        rule=samples.rule,
     )
 
 
@@ -201,11 +204,14 @@ def _field(samples: Samples, name: str, extension: str) -> Field:
 class TarSource(ContainerSource):
     """A `Source` of a split's samples in tar shards.
 
-    `names` holds the name of each sample's image, or its key; `members` maps each field to its members.
+    `names` holds the name of each sample's image, or its key; `members` maps each field to its members, and
+    `extensions` to their extension, except the image's. `rule` is one of `RULES`.
     """
 
     names: NameTable
     members: Mapping[str, Spans]
+    extensions: Mapping[str, str]
+    rule: str
     reader: TarReader = dataclasses.field(default_factory=TarReader)
 
     def key(self, index: int) -> str:
@@ -216,11 +222,11 @@ class TarSource(ContainerSource):
         """Read one sample by the offsets of its members."""
         has_image = "image" in self.members and self.members["image"][0, index] >= 0
         name = self.names[index]
-        where = f"{path}, sample {RULES[self.details['rule']](name)[0] if has_image else name!r}"
+        where = f"{path}, sample {RULES[self.rule](name)[0] if has_image else name!r}"
         places = {name: at[:, index].tolist() for name, at in self.members.items()}
         for name, (offset, _) in places.items():
             if offset < 0:
-                member = ".jpg, .png, …" if name == "image" else f".{self.details['members'][name]}"
+                member = ".jpg, .png, …" if name == "image" else f".{self.extensions[name]}"
                 step = "leave the sample out, or write the shard again"
                 raise malformed(where, f"have a member {member}, as others have", "none", step)
         places.pop("label", None)
@@ -238,7 +244,7 @@ class TarSource(ContainerSource):
             return data.decode("utf-8", "surrogateescape")
         if described.kind in ("image", "bytes"):
             return data
-        if kind_of(self.details["members"][described.name]).lower() != "npy":
+        if kind_of(self.extensions[described.name]).lower() != "npy":
             return int(data)
         with explaining((ValueError, EOFError), f"{where}, .npy", "be a complete array", "leave it out"):
             loaded = np.load(io.BytesIO(data), allow_pickle=False)

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
+from fastload.shards.json_values import JsonValue
 from fastload.shards.record import Record
 from fastload.sources.files import NOT_FOUND
 from fastload.sources.listing import IMAGE_SUFFIXES
 from fastload.sources.malformed import explaining, malformed
-from fastload.sources.protocol import Details
 from fastload.sources.writing import ImageFiles, StoredRecords, drafted, safe_path
 
 IMAGES = tuple(suffix[1:] for suffix in (*IMAGE_SUFFIXES, ".gif", ".avif", ".jp2"))
@@ -173,7 +173,8 @@ def _explaining(path: str) -> AbstractContextManager[None]:
 def write_tar(records: StoredRecords, root: Path) -> list[Path]:
     """Write the shards of a dataset under their names below root."""
     details = records.details
-    key_of = RULES[details.get("rule", "first dot")]  # datasets of older releases state none
+    rule = details.get("rule")  # datasets of older releases state none
+    key_of = RULES["first dot" if rule is None else rule.text()]
     written = []
     for name, of_file in records.by_file():
         path = safe_path(root, name)
@@ -189,18 +190,18 @@ def write_tar(records: StoredRecords, root: Path) -> list[Path]:
 
 
 def _members(
-    record: Record, files: ImageFiles, details: Details, classes: tuple[str, ...], key_of: Split
+    record: Record, files: ImageFiles, details: JsonValue, classes: tuple[str, ...], key_of: Split
 ) -> Iterator[tuple[str, bytes]]:
     key = record.key
     if "image" in files:
         image, suffix = files["image"]
         key = key_of(record.key)[0] or record.key
         yield record.key + ("" if record.key.lower().endswith(suffix) else suffix), image
-    for name, extension in details["members"].items():
+    for name, extension in details["members"].texts().items():
         value: Any = files[name][0] if name in files else record[name]
         if name == "label":
             label = classes[value] if 0 <= value < len(classes) else str(value)
-            value = f"{label}{details['ending']}"
+            value = f"{label}{details['ending'].text()}"
         yield f"{key}.{extension}", _to_bytes(value, extension)
 
 

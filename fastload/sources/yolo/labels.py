@@ -289,7 +289,8 @@ class YoloWriter(LayoutWriter):
             yield entry, "".join(f"./{path}\n" for path in writer.images).encode()
         content = {**entries, "names": dict(enumerate(self.manifest.classes))}
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-        yield "data.yaml", (text + self.details.get("yaml", "")).encode()
+        further = self.details.get("yaml")  # datasets of older releases state none
+        yield "data.yaml", (text + (further.text() if further is not None else "")).encode()
 
     def _rows(self, record: Record) -> list[str]:
         boxes, labels = record["boxes"], record["labels"].tolist()

@@ -102,17 +102,19 @@ class Rescale(NamedTuple):
     def _into_planes(self, images: Pixels, out: torch.Tensor) -> None:
         """Rescale bytes into planes (images, channels, height, width) of float32, to the bit as `addcmul`.
 
-        OpenCV separates the channels first: of thumbnails, in all half of the time.
+        OpenCV separates the channels first: of thumbnails, in all half of the time. In place, because `add`
+        would convert bytes in memory of its own, which takes a fifth longer.
         """
         count, height, width, channels = images.shape
         tall = images.reshape(count * height, width, channels)
-        step = _images_at_a_time(height * width * channels * out.itemsize)
+        step = _images_at_a_time(height * width * out.itemsize)
         pairs = _channel_coefficients(self, channels)
         for first in range(0, count, step):
             planes = cv2.split(tall[first * height : (first + step) * height])
             for channel, (plane, (factor, offset)) in enumerate(zip(planes, pairs, strict=True)):
-                pixels = torch.from_numpy(plane.reshape(-1, height, width))
-                torch.add(offset, pixels, alpha=factor, out=out[first : first + step, channel])
+                pixels = out[first : first + step, channel]
+                pixels.copy_(torch.from_numpy(plane.reshape(-1, height, width)))
+                torch.add(offset, pixels, alpha=factor, out=pixels)
 
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
@@ -259,7 +261,7 @@ class Normalize(Rescaling):
         return Rescale(earlier.dtype, tuple(factors.tolist()), tuple(offsets.tolist()))
 
 
-def rescaled(image: Image, steps: Sequence[Transform]) -> torch.Tensor:
+def rescaled(image: object, steps: Sequence[Transform]) -> torch.Tensor:
     """Return one image of any type, rescaled by ToDtype and Normalize steps, as a tensor."""
     if isinstance(image, torch.Tensor) and image.ndim >= 3:
         batch = image.reshape(-1, *image.shape[-3:])

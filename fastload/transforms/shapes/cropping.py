@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.contracts import Gathered
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
@@ -27,14 +28,15 @@ from fastload.transforms.transform import (
     Row,
     Sizes,
     Transform,
+    equal_sizes,
     is_image,
 )
 from fastload.transforms.windows import (
     BORDERS,
-    Gathered,
     crop_on_device,
     crop_padded,
     memory_for,
+    taken,
     windows_over_black_into,
 )
 
@@ -112,7 +114,7 @@ class CenterCrop(WindowCrop):
         self.size = options.to_size(size)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        sides = np.broadcast_to(self.size, sizes.shape)
+        sides = equal_sizes(self.size, len(sizes))
         return np.concatenate((_middle_offsets(self.size, sizes), sides), axis=1)
 
 
@@ -142,7 +144,7 @@ class RandomCrop(WindowCrop):
         self._is_black = padding_mode == "constant" and not any(options.to_colour(self._fills[0]))
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return np.broadcast_to(self.size, sizes.shape)
+        return equal_sizes(self.size, len(sizes))
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         (first, padded), wanted = self._pad.padded(sizes), np.array(self.size)
@@ -168,7 +170,7 @@ class RandomCrop(WindowCrop):
             out = memory_for(shape, gathered.images.dtype, out)
             if windows_over_black_into(gathered, parameters[:, :2].astype(np.int64), out):
                 return out
-        return super().apply_batch(gathered.taken(), parameters)
+        return super().apply_batch(taken(gathered), parameters)
 
 
 class RandomZoomOut(BoxCrop):

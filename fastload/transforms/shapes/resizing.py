@@ -14,7 +14,15 @@ from fastload.images.resize import resize
 from fastload.transforms import options
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.options import Filter, SizeOption
-from fastload.transforms.transform import Annotations, Geometry, Parameters, Row, Sizes, Transform
+from fastload.transforms.transform import (
+    Annotations,
+    Geometry,
+    Parameters,
+    Row,
+    Sizes,
+    Transform,
+    equal_sizes,
+)
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
 
@@ -133,7 +141,7 @@ class RandomResizedCrop(Resizing):
         return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return np.full(sizes.shape, self.size)  # broadcast_to takes 4 µs, for single samples too
+        return equal_sizes(self.size, len(sizes))
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         sizes = self.sizes_after(geometry.sizes, parameters)

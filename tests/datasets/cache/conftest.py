@@ -7,7 +7,7 @@ import pytest
 
 from fastload import Cache
 from fastload.datasets.cache.disk import DiskCache
-from fastload.datasets.cache.disk_filling import fill
+from fastload.datasets.cache.disk_filling import fill_copy
 from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
 
 
@@ -48,7 +48,7 @@ def on_disk(caches, no_process):
         dataset.use_cache(Cache("disk", caches, form))
         disk = dataset._cache
         lock = disk.place.folder.lock(disk.place.name)
-        fill(disk._source, disk.place, lambda: True)
+        fill_copy(disk._source, disk.place, lambda: True)
         lock.release()
         disk._next_check_s = 0.0
         disk.refresh()

@@ -16,7 +16,7 @@ import torch
 import fastload
 import fastload.transforms as T
 from fastload import Cache, DataLoader, FolderDataset, OptionError, PackedDataset
-from fastload.datasets.cache.disk_filling import fill
+from fastload.datasets.cache.disk_filling import fill_copy
 from fastload.system.cache_folder import CacheFolder
 from tests.datasets.cache.programs import ROOT
 from tests.datasets.compiled.pipelines import PIPELINES as THEIR_PIPELINES
@@ -222,7 +222,7 @@ class TestDamage:
         dataset = FolderDataset(folder, cache=Cache("disk", caches))
         disk = dataset._cache
         with pytest.raises(SystemExit):
-            fill(disk._source, disk.place, lambda: False)
+            fill_copy(disk._source, disk.place, lambda: False)
         assert dataset.cached.state.startswith("filling")
         assert dataset[0][0].shape == (3, 40, 50)
         assert dataset.cached.hits == 0

@@ -11,7 +11,7 @@ import torch
 import fastload
 import fastload.transforms as T
 from fastload import Cache, DataLoader, FolderDataset
-from fastload.datasets.cache.disk_filling import CopyPlace, fill, form_that_fits
+from fastload.datasets.cache.disk_filling import CopyPlace, fill_copy, form_that_fits
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
 from tests.commands import run_python, start_python
@@ -34,7 +34,7 @@ class TestBound:
     def filled(self, source, folder, name, most_bytes=None):
         lock = folder.lock(name)
         try:
-            fill(source, CopyPlace(folder, name, "encoded", most_bytes), lambda: True)
+            fill_copy(source, CopyPlace(folder, name, "encoded", most_bytes), lambda: True)
         finally:
             lock.release()
         return folder.entry(name)

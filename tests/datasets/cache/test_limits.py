@@ -152,7 +152,7 @@ loader = fastload.DataLoader(dataset, 4, cache="auto", num_workers=0, collate_fn
 assert len([*loader]) == 3
 print(loader.plan.cache.value, loader.plan.cache.reason)
 chosen = CacheReport("ram", "encoded", 1.0, "chosen")
-opened = open_cache(fastload.Cache("auto"), dataset._originals(), lambda: chosen, memory_room)
+_, opened = open_cache(fastload.Cache("auto"), dataset._originals(), lambda: chosen, memory_room)
 print(opened.kind, opened.reason)
 try:
     fastload.FolderDataset(sys.argv[1], cache="tmpfs")

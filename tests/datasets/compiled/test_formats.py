@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import fastload
-from fastload.datasets.compiled.lazy import decoded_late
+from fastload.datasets.compiled.late_files import decoded_late
 from tests.images.samples import photo
 
 PIXELS = photo(41, 50, seed=3)

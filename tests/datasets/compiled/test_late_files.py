@@ -1,12 +1,14 @@
 """JPEG files that a user's code opens with PIL, and that are decoded when their pixels are asked for."""
 
+import contextlib
 import io
 
 import numpy as np
 import pytest
 from PIL import Image, JpegImagePlugin
 
-from fastload.datasets.compiled.lazy import LazyImage, decoded_late
+from fastload.datasets.compiled.late_files import decoded_late
+from fastload.datasets.compiled.lazy import LazyImage
 from tests.images.samples import file_of, photo
 
 
@@ -52,6 +54,17 @@ def test_parts_of_one_image_are_equal_however_often_it_is_used(path):
     for box in ((3, 4, 40, 30), (10, 0, 70, 60), (0, 0, 70, 60)):
         left, top, right, bottom = box
         assert np.array_equal(np.asarray(image.crop(box)), expected[top:bottom, left:right])
+
+
+def test_an_opened_image_of_which_a_copy_was_made_has_no_draft(path):
+    sums = []
+    for late in (False, True):
+        with decoded_late(2.0) if late else contextlib.nullcontext():
+            opened = Image.open(path)
+            opened.convert("RGB")
+        opened.thumbnail((20, 20))
+        sums.append(np.asarray(opened, np.int64).sum())
+    assert sums[0] == sums[1]
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "CMYK"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from torchvision import transforms
 
-from fastload.datasets.compiled.lazy import LazyImage
+from fastload.datasets.compiled.lazy import LazyImage, plain_afterwards
 from fastload.datasets.compiled.pipeline import CompiledTransform
 from fastload.images.deferred import DeferredImage
 from tests.images.samples import photo
@@ -162,6 +162,31 @@ def test_a_decoded_image_is_a_plain_one():
     assert type(lazy) is Image.Image
     lazy.paste((0, 0, 0), (0, 0, 5, 5))
     assert lazy.getpixel((2, 2)) == (0, 0, 0)
+
+
+def test_attributes_of_the_users_survive_decoding():
+    _, lazy = _both()
+    lazy.path = "a.jpg"
+    lazy.load()
+    assert lazy.path == "a.jpg"
+
+
+@pytest.mark.parametrize("gap", [None, 2.0])
+def test_thumbnails_are_pils(gap):
+    expected, lazy = _both()
+    for image in (expected, lazy):
+        image.thumbnail((16, 16), Image.Resampling.BILINEAR, reducing_gap=gap)
+    assert type(lazy) is Image.Image
+    assert np.abs(np.asarray(lazy, np.int16) - np.asarray(expected)).max() <= 2
+
+
+def test_images_that_outlive_a_block_become_plain():
+    with plain_afterwards():
+        kept, dropped = lazy_of(PIXELS).crop((3, 4, 20, 30)), lazy_of(PIXELS)
+        assert type(kept) is LazyImage
+        del dropped
+    assert type(kept) is Image.Image
+    assert kept == Image.fromarray(PIXELS).crop((3, 4, 20, 30))
 
 
 def test_copies_and_pickles_have_the_same_pixels():

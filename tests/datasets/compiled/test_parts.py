@@ -8,7 +8,9 @@ import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 
 import fastload
+from fastload import DataLoader
 from fastload.datasets.batch import HostMemory
+from fastload.errors import OptionError
 from tests.datasets.compiled.pipelines import PIPELINES
 from tests.datasets.compiled.test_compile import Own
 
@@ -78,11 +80,20 @@ def test_nothing_known_leaves_parts_alone():
         assert fastload.compile(dataset) is dataset
 
 
-def test_an_index_out_of_range_raises_torchs_error(folder):
-    concat = fastload.compile(ConcatDataset([folder("train"), folder("train")]))
-    for index in (48, 1000):
-        with pytest.raises(IndexError):
-            concat.__getitems__([index])
+def test_an_index_out_of_range_names_the_users_dataset(folder):
+    part = folder("train")
+    for dataset in (ConcatDataset([part, part]), Subset(part, range(2000))):
+        for index in (48, 1000):
+            with pytest.raises(IndexError, match=r"^ImageFolder: index \d+ is out of range for 24 samples$"):
+                fastload.compile(dataset).__getitems__([index])
+
+
+def test_errors_of_a_compiled_dataset_name_the_users_class(folder):
+    compiled = fastload.compile(folder("train"))
+    with pytest.raises(OptionError, match="and ImageFolder has no state_dict"):
+        DataLoader(compiled).load_state_dict({**DataLoader(compiled).state_dict(), "dataset": {}})
+    with pytest.raises(OptionError, match="such as PackedDataset, got ImageFolder"):
+        fastload.ShardedSampler(compiled, num_replicas=1, rank=0, window=2)
 
 
 def test_a_split_says_what_was_compiled(folder):
@@ -147,8 +158,8 @@ def test_any_dataset_is_explained(folder, photos):
     unknown = Own(lambda image: image)
     for dataset, reason in (
         (rewritten, "its transform is not one of torchvision's"),
-        (unknown, "no step of its transform is known"),
-        (Subset(unknown, [0]), "no step of its transform is known"),
+        (unknown, "no step of its transform would be made faster"),
+        (Subset(unknown, [0]), "no step of its transform would be made faster"),
         (torch.utils.data.ChainDataset([]), "it is iterable, and not read by index"),
         ([1, 2], "none of its attributes is a known transform"),
     ):

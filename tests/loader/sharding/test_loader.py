@@ -13,6 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 import fastload
 from fastload.errors import OptionError
+from fastload.loader import sharded_loaders
 from tests.folders import class_folders
 
 NUMBERS, HUNDRED = torch.arange(61), torch.arange(100)
@@ -221,12 +222,40 @@ class Stream(IterableDataset[int]):
         {"dataset": NUMBERS, "sampler": RandomSampler(NUMBERS)},
         {"dataset": NUMBERS, "batch_sampler": [[1]]},
         {"dataset": NUMBERS, "batch_size": None},
-        {"dataset": Stream()},
     ],
 )
 def test_sharded_refuses_what_it_cannot_shard(options):
     with pytest.raises(OptionError, match="sharded=True"):
         fastload.DataLoader(sharded=True, **options)
+
+
+def test_sharded_names_the_way_for_iterable_datasets():
+    with pytest.raises(
+        OptionError, match=r"map-style dataset: .* its __iter__ has to yield the part of its rank"
+    ):
+        fastload.DataLoader(Stream(), sharded=True)
+
+
+def test_the_end_of_a_sharded_epoch_can_be_chosen():
+    assert fastload.DataLoader(NUMBERS, 4, sharded=True, ends="exact").sampler.ends == "exact"
+    with pytest.raises(OptionError, match="ends='exact' is for sharded=True"):
+        fastload.DataLoader(NUMBERS, 4, ends="exact")
+    with pytest.raises(OptionError, match="ends must be one of"):
+        fastload.DataLoader(NUMBERS, 4, sharded=True, ends="all")
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_ranks_that_all_load_everything_are_told_so_once(monkeypatch, shuffle):
+    monkeypatch.setattr(sharded_loaders, "torch_ranks", lambda: (2, 0))
+    loader = fastload.DataLoader(NUMBERS, 4, shuffle=shuffle, num_workers=0)
+    with pytest.warns(RuntimeWarning, match=r"each of 2 ranks loads all 61 samples, .* give sharded=True"):
+        samples(loader)
+    samples(loader)
+    quiet = {"sharded": False}, {"sampler": DistributedSampler(NUMBERS, 2, 0)}, {"batch_sampler": [[1]]}
+    for options in quiet:
+        samples(fastload.DataLoader(NUMBERS, num_workers=0, **options))
+    monkeypatch.setattr(sharded_loaders, "torch_ranks", lambda: (2, 1))
+    samples(fastload.DataLoader(NUMBERS, 4, shuffle=shuffle, num_workers=0))
 
 
 def test_windows_are_of_a_packed_datasets_shards(tmp_path):

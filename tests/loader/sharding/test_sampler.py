@@ -258,7 +258,14 @@ def test_shard_sizes_for_another_purpose_are_refused(sizes):
         ShardedSampler(Garments(range(20)), 1, 0, window=1)
 
 
-def test_the_order_of_another_sampler_is_not_ignored():
-    weighted = torch.utils.data.WeightedRandomSampler([1.0] * 9, 9)
-    with pytest.raises(OptionError, match="WeightedRandomSampler, whose order would be ignored"):
-        ShardedSampler(weighted, 2, 0)
+@pytest.mark.parametrize(
+    ("sampler", "advice"),
+    [
+        (torch.utils.data.WeightedRandomSampler([1.0] * 9, 9), r"dataset, sample_weights=weights\) draws"),
+        (torch.utils.data.SubsetRandomSampler(range(9)), "would be ignored: share out a Subset"),
+        (torch.utils.data.RandomSampler(range(9)), "RandomSampler, whose order would be ignored"),
+    ],
+)
+def test_the_order_of_another_sampler_is_not_ignored(sampler, advice):
+    with pytest.raises(OptionError, match=advice):
+        ShardedSampler(sampler, 2, 0)

@@ -118,11 +118,11 @@ def test_device_cache_without_a_device_names_the_parameter(folder):
 
 def test_cache_of_another_dataset_is_refused_and_auto_says_why():
     dataset = TensorDataset(torch.arange(8))
-    with pytest.raises(OptionError, match="needs a FolderDataset or a PackedDataset, got TensorDataset"):
+    with pytest.raises(OptionError, match="needs a known dataset of image files, got TensorDataset"):
         iter(fastload.DataLoader(dataset, cache="ram"))
     loader = fastload.DataLoader(dataset, cache="auto")
     list(loader)
-    assert loader.plan.cache.reason.startswith("no cache: a cache needs")
+    assert loader.plan.cache.reason.startswith("no cache: TensorDataset is not a known")
 
 
 @pytest.mark.parametrize("cache", ["rams", 3, True])

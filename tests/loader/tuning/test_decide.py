@@ -165,11 +165,20 @@ def test_search_costs_a_share_of_ten_epochs_at_most(batches, without_s, with_s, 
     assert found.lost_s <= 0.015 * 10 * batches * without_s * 1.5 + len(trials) * last_s
 
 
+def test_short_epochs_try_workers_that_could_save_more_than_the_trial_costs():
+    cost = single_process_cost(0.0038, step_s=0.0)
+    measured = Tuning({}, limits(), cost, batches=47, trials=(trial_of(0, 0.0038),))  # epochs of 0.18 s
+    assert measured.decide().next == 2
+    lost_s = measured.start_s * 2
+    lost = dataclasses.replace(measured, trials=(*measured.trials, trial_of(2, 0.006)), lost_s=lost_s)
+    assert lost.decide() == (SINGLE, None, False)
+
+
 def test_trial_waits_until_the_budget_allows_it():
     cost = single_process_cost(0.01, step_s=0.0)
     measured = Tuning({}, limits(start_s=0.1), cost, batches=40, trials=(trial_of(0, 0.01),))
     assert measured.decide() == (SINGLE, None, False)  # nothing to gain
-    measured = dataclasses.replace(measured, batches=70)
+    measured = dataclasses.replace(measured, batches=60)
     assert measured.decide() == (SINGLE, None, True)
     assert dataclasses.replace(measured, seen_batches=60 * 70).decide()[1] == 2
     spent = dataclasses.replace(measured, seen_batches=60 * 70, lost_s=1.6)

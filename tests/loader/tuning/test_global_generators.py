@@ -83,3 +83,27 @@ def test_collate_fn_without_batches_draws_the_same():
         loader = make(samples, batch_size=None, collate_fn=lambda sample: sample[0] + random.random())
         runs.append(trained(planned(loader, workers)))
     assert_same(*runs)
+
+
+class Outer(torch.utils.data.Dataset):
+    """Draws a number before and after it iterates another loader, whose samples draw numbers too."""
+
+    def __init__(self, inner: torch.utils.data.Dataset | None) -> None:
+        self.inner = inner
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> list[float]:
+        first = np.random.rand()
+        for _ in () if self.inner is None else fastload.DataLoader(self.inner, 2):
+            pass
+        return [first, np.random.rand()]
+
+
+def test_a_dataset_that_iterates_another_loader_draws_its_own_numbers():
+    def drawn(dataset):
+        torch.manual_seed(3)
+        return torch.cat([torch.stack(batch) for batch in fastload.DataLoader(dataset, 2)])
+
+    assert torch.equal(drawn(Outer(None)), drawn(Outer(Outer(None))))

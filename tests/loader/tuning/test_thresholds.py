@@ -11,7 +11,9 @@ from fastload.loader.measurements import (
     Trial,
     TuningSettings,
 )
+from fastload.loader.tuning.reducer import epoch_watched
 from fastload.loader.tuning.tuning import Tuning
+from tests.loader.tuning.clocks import epoch_of
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 
@@ -47,6 +49,11 @@ def affordable(batches: int, settings: TuningSettings = DEFAULT_SETTINGS) -> int
     return measured(trials=(trial_of(0, 0.01),), batches=batches, settings=settings).affordable_workers(2)
 
 
+def is_behind(seconds: float, settings: TuningSettings = DEFAULT_SETTINGS) -> bool:
+    """Return whether workers that lost this time in ten epochs of 10.1 s are given up."""
+    return measured(batches=1000, behind_s=seconds, settings=settings).is_behind()
+
+
 def fits(batches_left: int, settings: TuningSettings) -> bool:
     known = measured(trials=(trial_of(0, 0.01),), settings=settings)
     return known.fits_into_epoch(2, batches_left)
@@ -67,7 +74,7 @@ def still_fits(
     if workers:
         seconds = 0.1
     settled = dataclasses.replace(measured(settings=settings), is_settled=True)
-    return settled.after_epoch(Trial(workers, batches, seconds, 0.0), load_s).is_settled
+    return epoch_watched(settled, epoch_of(workers, seconds, batches, load_s))[0].is_settled
 
 
 # For each setting, the decisions on either side of its threshold.
@@ -84,8 +91,9 @@ SITUATIONS = {
         lambda s: compared([0.01] * 2, [0.009] * 2, s)[1],
         lambda s: compared([0.01] * 3, [0.009] * 3, s)[1],
     ],
-    "budget_share": [lambda s: affordable(90, s), lambda s: affordable(60, s)],
-    "epochs_ahead": [lambda s: affordable(90, s), lambda s: affordable(60, s)],
+    "budget_share": [lambda s: is_behind(1.6, s), lambda s: is_behind(1.4, s)],
+    "epochs_ahead": [lambda s: is_behind(1.6, s), lambda s: is_behind(1.4, s)],
+    "worth_trial": [lambda s: affordable(18, s), lambda s: affordable(15, s)],
     "start_margin": [lambda s: waiting_for_a_network(s, batches=80).first_workers],
     "most_workers_per_cpu": [lambda s: waiting_for_a_network(s).first_workers],
     "blocked": [lambda s: tried_next(0.55, s), lambda s: tried_next(0.45, s)],
@@ -129,6 +137,8 @@ def test_decisions_on_either_side_of_the_thresholds():
     assert compared([0.01] * 2, [0.0085]) == (SINGLE, 2)
     assert tried_next(blocked=0.55) == 4
     assert tried_next(blocked=0.45) is None
-    assert affordable(90)
-    assert not affordable(60)
+    assert is_behind(1.6)
+    assert not is_behind(1.4)
+    assert affordable(18)
+    assert not affordable(15)
     assert measured().prefetch_of(100) == 2

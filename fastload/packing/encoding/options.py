@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from fastload.contracts import RecordSource
 from fastload.errors import DestinationError, FastloadError, OptionError
 from fastload.images.encoding_names import DTYPES
 from fastload.images.encodings import ENCODINGS, encoding_named, require_no_limit
@@ -17,7 +18,7 @@ from fastload.images.pixel_types import RGB, PixelType
 from fastload.images.resize import SizeLimit
 from fastload.shards.remote import is_url
 from fastload.shards.schema import Field
-from fastload.sources.protocol import Source, evenly_spaced
+from fastload.sources.protocol import evenly_spaced
 from fastload.system.units import format_size
 
 OnError = Literal["fail", "skip", "keep"]
@@ -51,7 +52,7 @@ class PackOptions:
 
     format: str = "hdf5"
     encode: str = "auto"
-    quality: int = 90
+    quality: int | None = None
     shard_bytes: int = DEFAULT_SHARD_BYTES
     on_error: OnError = "fail"
     limit: SizeLimit | None = None
@@ -65,7 +66,7 @@ class PackOptions:
                 raise OptionError(f"{name} must be one of {', '.join(choices)}, got {got!r}")
         if self.convert not in (None, *DTYPES):
             raise OptionError(f"convert must be one of {', '.join(DTYPES)}, got {self.convert!r}")
-        if self.quality not in range(1, 101):
+        if self.quality is not None and self.quality not in range(1, 101):
             raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
             raise OptionError(f"shard_size must be at least {_MIN_SHARD_BYTES} bytes, got {self.shard_bytes}")
@@ -139,7 +140,7 @@ class SourceStats:
     pixel_type: PixelType = RGB
 
 
-def estimate_stats(sources: Collection[Source], limit: SizeLimit | None) -> SourceStats:
+def estimate_stats(sources: Collection[RecordSource], limit: SizeLimit | None) -> SourceStats:
     """Estimate the joint statistics of sources from sampled records of each; unreadable ones are ignored."""
     records = sum(map(len, sources))
     sums = np.zeros(3)
@@ -150,7 +151,7 @@ def estimate_stats(sources: Collection[Source], limit: SizeLimit | None) -> Sour
     return SourceStats(records, *(sums / max(records, 1)).tolist())
 
 
-def _sizes_of(source: Source, index: int, limit: SizeLimit | None) -> tuple[int, int, bool] | None:
+def _sizes_of(source: RecordSource, index: int, limit: SizeLimit | None) -> tuple[int, int, bool] | None:
     """Return a record's size in bytes, its pixels as stored, and True if it is a JPEG; None without image."""
     try:
         image = source.read(index).image
