@@ -45,6 +45,8 @@ from fastload.transforms.transform import (
 # steps run on one image after the other, which stays in the core's cache.
 _WHOLE_BATCH_BYTES = 16_384
 
+_PICTURE_CHANNELS = (1, 3)  # of images that other libraries get as PIL images
+
 
 class Drawn(NamedTuple):
     """A pipeline with the parameters of a batch."""
@@ -191,5 +193,6 @@ def _foreign_result(step: AnyTransform, image: object) -> object:
         if package_of(step) != "torchvision" and not isinstance(step, TakesPILImages):
             image = np.ascontiguousarray(image)
         else:
-            image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
+            is_picture = image.dtype == np.uint8 and image.shape[2] in _PICTURE_CHANNELS
+            image = to_pil(image) if is_picture else to_tensor(image)
     return call_foreign(step, image)
