@@ -17,13 +17,6 @@ from fastload.images.arrays import Pixels, StoredBytes
 from fastload.images.encoding_names import DTYPES
 from fastload.images.pixel_types import PixelType, picture_type
 
-# Tags of TIFF 6.0 and of GeoTIFF 1.1 (OGC 19-008r4), section 7.1.1, and GDAL's own.
-_GEOTIFF_TAGS = {
-    33550: "ModelPixelScale", 33922: "ModelTiepoint", 34264: "ModelTransformation",
-    34735: "GeoKeyDirectory", 34736: "GeoDoubleParams", 34737: "GeoAsciiParams",
-    42112: "GDAL_METADATA", 42113: "GDAL_NODATA",
-}  # fmt: skip
-
 # By PhotometricInterpretation: grey, RGB, a palette, CMYK, YCbCr, L*a*b*.
 _CHANNELS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}
 _PLANES = 2  # PlanarConfiguration
@@ -106,13 +99,6 @@ def _cut_off(data: StoredBytes) -> DecodeError:
         f"a TIFF must have all of its tiles or strips, got the end of its {len(data):,} bytes before one: "
         "the file is truncated"
     )
-
-
-def geotiff_tags(data: StoredBytes) -> dict[str, object]:
-    """Return the tags that place a TIFF on the earth, by their names in JSON's types; {} without any."""
-    with _page(data) as page:
-        tags = {name: page.tags.valueof(code) for code, name in _GEOTIFF_TAGS.items() if code in page.tags}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in tags.items()}
 
 
 def _segments(page: Any) -> Iterator[tuple[int, int, int, int]]:
