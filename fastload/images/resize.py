@@ -21,7 +21,7 @@ _MAX_SIDE = 65_500  # the largest that libjpeg writes
 _TRANSPOSED_CHANNELS = 4  # the most that OpenCV transposes for every type
 
 # Dtypes of which PyTorch's kernels write channels beside each other, or that are rare.
-_INTERLEAVED = ("uint8", "float64")
+_INTERLEAVED = (np.dtype(np.uint8), np.dtype(np.float64))
 
 _FILTERS = ("bilinear", "bicubic", "area", "nearest", "nearest-exact")
 
@@ -97,7 +97,7 @@ def resize_into(image: Pixels, out: Pixels, resampling: Resampling = _ANTIALIASE
     elif resampling.filter.startswith("nearest"):
         _take_nearest(image, out, 0.5 if resampling.filter == "nearest-exact" else 0.0)
     elif resampling.filter == "bicubic" or (resampling.filter == "bilinear" and resampling.antialias):
-        if image.dtype.name in _INTERLEAVED:
+        if image.dtype in _INTERLEAVED:
             _upsample(image, _channels_last(out), resampling)
         else:
             _resize_planes(image, out, resampling)
