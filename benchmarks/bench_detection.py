@@ -72,7 +72,7 @@ def main() -> None:
             source = options.data or _drawn(folder / "photos", options.images)
             packed = folder / "photos.fl"
             fastload.pack(source, packed, encode="yuv420", on_error="skip")
-            count = _images(source) * options.epochs
+            count = len(_dataset(source, "val", None)) * options.epochs
             sides = [
                 lambda key=key: {key: _turn(key, packed if _ROWS[key.row][1] else source, options.epochs)}
                 for key in keys
@@ -132,18 +132,15 @@ def _drawn(folder: Path, count: int) -> Path:
     return folder / "data.yaml"
 
 
-def _images(source: Path) -> int:
-    from ultralytics.data.utils import IMG_FORMATS, check_det_dataset
-
-    train = Path(check_det_dataset(str(source))["train"])
-    return sum(path.suffix[1:].lower() in IMG_FORMATS for path in train.rglob("*"))
-
-
 def _turn(key: Key, source: Path, epochs: int) -> Reading:
     """Return the time of some epochs of a new loader, and the bytes from which it loads."""
-    is_ours, _, cache = _ROWS[key.row]
+    from ultralytics.data.build import build_dataloader
+
+    is_ours, is_packed, cache = _ROWS[key.row]
     with fastload.ultralytics.patch() if is_ours else contextlib.nullcontext():
-        dataset, loader = _loader(source, "val" if key.table == _OFF else "train", cache)
+        mode = "val" if key.table == _OFF else "train"
+        dataset = _dataset(source, mode, cache)
+        loader = build_dataloader(dataset, batch=_BATCH, workers=_WORKERS, shuffle=mode == "train")
         list(loader)
         cpu_before, began = _cpu_s(), time.perf_counter()
         for _ in range(epochs):
@@ -154,7 +151,9 @@ def _turn(key: Key, source: Path, epochs: int) -> Reading:
     if cache == "ram":
         stored = dataset.ims.store.used_bytes if is_ours else int(dataset.ims.offsets[-1])
     else:
-        stored = folder_bytes(Path(dataset.img_path))
+        stored = (
+            folder_bytes(Path(dataset.img_path)) if is_packed else sum(map(os.path.getsize, dataset.im_files))
+        )
     return Reading(seconds, cpu_s, stored)
 
 
@@ -165,17 +164,16 @@ def _cpu_s() -> float:
     return sum(each.user + each.system for each in times)
 
 
-def _loader(source: Path, mode: str, cache: str | None) -> tuple[Any, Any]:
+def _dataset(source: Path, mode: str, cache: str | None) -> Any:
     from ultralytics.cfg import get_cfg
-    from ultralytics.data.build import build_dataloader, build_yolo_dataset
+    from ultralytics.data.build import build_yolo_dataset
     from ultralytics.data.utils import check_det_dataset
 
     torch.manual_seed(0)
     settings = get_cfg(overrides={"imgsz": _SIDE, "deterministic": False})
     settings.cache = cache
     data = check_det_dataset(str(source))
-    dataset = build_yolo_dataset(settings, data["train"], _BATCH, data, mode=mode)
-    return dataset, build_dataloader(dataset, batch=_BATCH, workers=_WORKERS, shuffle=mode == "train")
+    return build_yolo_dataset(settings, data["train"], _BATCH, data, mode=mode)
 
 
 def _versions() -> dict[str, str]:

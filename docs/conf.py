@@ -4,13 +4,21 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+
 import fastload
 
 project = "fastload"
 copyright = "The fastload authors"
 release = version = fastload.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
 exclude_patterns = ["_build"]
 
 myst_heading_anchors = 4
@@ -27,7 +35,11 @@ html_theme = "furo"
 html_title = f"fastload {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["search.js"]
 html_copy_source = False
+
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
+copybutton_prompt_text = "$ "
 
 
 def _link_from_docs(app: Any, path: Path, parent: str, content: list[str]) -> None:
@@ -69,8 +81,19 @@ def _link_pages(app: Any, what: str, name: str, documented: Any, options: Any, l
     lines[:] = _PAGE.sub(link, "\n".join(lines)).split("\n")
 
 
+_LONG_WORD = 32  # in characters; a screen of 400 pixels shows 40 in a line
+
+
+def _mark_long(app: Any, doctree: nodes.document) -> None:
+    """Give code whose words may be longer than a line a class."""
+    for code in doctree.findall(nodes.literal):
+        if any(len(word) > _LONG_WORD for word in code.astext().split()):
+            code["classes"].append("long")
+
+
 def setup(app: Any) -> None:
-    """Connect the rewriting of included files, of pictures and of docstrings."""
+    """Connect the rewriting of included files, of pictures, of docstrings and of code."""
+    app.connect("doctree-read", _mark_long)
     app.connect("include-read", _link_from_docs)
     app.connect("source-read", _follow_theme)
     app.connect("autodoc-process-docstring", _link_pages)

@@ -33,15 +33,35 @@ class Classifier(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
+class Photos(lightning.LightningDataModule):
+    """The photos of class folders."""
+
+    def __init__(self, folder: str, size: int) -> None:
+        super().__init__()
+        augment = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip(), T.ToTensor()])
+        self.dataset = fastload.FolderDataset(folder, transform=augment)
+
+    def train_dataloader(self) -> fastload.DataLoader:
+        """Return the loader, without device=, because Lightning moves batches itself."""
+        return fastload.DataLoader(self.dataset, batch_size=64, shuffle=True, seed=0)
+
+
+class LoaderTimes(lightning.Callback):
+    """Logs the waits for data of each epoch beside the loss."""
+
+    def on_train_epoch_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        """Log the figures of the loader's report."""
+        scalars = trainer.train_dataloader.report().scalars
+        module.log_dict({f"loader/{name}": value for name, value in scalars.items()})
+
+
 def main(folder: str, size: int, epochs: int) -> None:
     """Train, and print the last loss."""
-    augment = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip(), T.ToTensor()])
-    dataset = fastload.FolderDataset(folder, transform=augment)
-    # Without device=: Lightning moves batches itself.
-    loader = fastload.DataLoader(dataset, batch_size=64, shuffle=True, seed=0)
-    trainer = lightning.Trainer(max_epochs=epochs, log_every_n_steps=1)
-    trainer.fit(Classifier(len(dataset.classes)), loader)
-    print(f"loss {trainer.callback_metrics['loss']:.3f}")
+    photos = Photos(folder, size)
+    trainer = lightning.Trainer(max_epochs=epochs, log_every_n_steps=1, callbacks=[LoaderTimes()])
+    trainer.fit(Classifier(len(photos.dataset.classes)), photos)
+    metrics = trainer.callback_metrics
+    print(f"loss {metrics['loss']:.3f}, {metrics['loader/waiting_share']:.0%} of the time waiting for data")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pty
 import random
 import socket
 import subprocess
@@ -46,6 +45,8 @@ def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
 
 def run_on_terminal(*arguments: object, columns: int = 100, **environment: str) -> tuple[str, int]:
     """Run `fastload` on a terminal; return the text of both of its streams and its exit code."""
+    import pty  # not on Windows
+
     parent, child = pty.openpty()
     variables = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(columns)} | environment
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), child)

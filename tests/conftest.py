@@ -35,7 +35,7 @@ if hasattr(os, "register_at_fork"):
 
 # From Python 3.14 on, processes are started by a server that imports all anew, and knows nothing of what a
 # test defines or patches. What holds for each way of starting has tests that name the way.
-if sys.platform == "linux":
+if sys.platform == "linux" and multiprocessing.get_start_method(allow_none=True) is None:
     multiprocessing.set_start_method("fork")
     # The server that starts these imports torch once; spawned processes, which do so each, are for the soak.
     multiprocessing.set_forkserver_preload(["torch", "cv2", "fastload.loader.dataloader"])

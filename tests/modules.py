@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE: dict[str, str] = {
     "test_house.py": "_version",
     "test_without_opencv.py": "images/opencv",
+    "test_without_posix.py": "system/file_locks",
     "bench/test_*.py": "bench cli/bench",
     "cli/test_cli.py": "cli __main__",
     "cli/test_output.py": "cli",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
+import signal
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +54,32 @@ def without_jpegtran() -> str:
 def unreadable_file() -> str:
     Path("photos/class0/broken.jpg").write_bytes(b"no image")
     return error_of(fastload.pack, "photos", "new.fl", encode="keep", workers=1)
+
+
+FULL_DISK = """
+import shutil, fastload
+shutil.disk_usage = lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 4096, 4096)
+fastload.pack("photos", "new.fl", encode="keep", workers=1)
+"""
+
+
+class Killed(torch.utils.data.Dataset[torch.Tensor]):
+    """A dataset for which there is not enough memory."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if multiprocessing.parent_process() is not None:
+            time.sleep(0.3)  # until the batch is waited for
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.zeros(4)
+
+
+def no_device_memory() -> str:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    return error_of(torch.empty, 1 << 50, device="cuda")
 
 
 def no_images() -> str:
@@ -165,6 +194,8 @@ PROVOKED: dict[str, Callable[[], str]] = {
     "jpegtran is missing": without_jpegtran,
     "A file cannot be packed": unreadable_file,
     "The destination exists": lambda: error_of(fastload.pack, "photos", "photos.fl"),
+    "The disk is full": lambda: run_python("-c", FULL_DISK).stderr,
+    "A packing process was killed: out of memory": lambda: error_of(fastload.pack, Killed(), "new.fl"),
     "No images are found": no_images,
     "A label file is malformed": malformed_label,
     "A column of a table is ambiguous": column_of_paths,
@@ -175,6 +206,10 @@ PROVOKED: dict[str, Callable[[], str]] = {
     "Images of a batch have several sizes": images_of_several_sizes,
     "Images have different numbers of objects": boxes_in_torchs_collation,
     "Something cannot be sent to the workers": function_that_cannot_be_pickled,
+    "A DataLoader worker was killed: out of memory": lambda: error_of(
+        list, DataLoader(Killed(), num_workers=1)
+    ),
+    "CUDA out of memory": no_device_memory,
     "Too many files are open": too_many_open_files,
     "A state does not fit the loader": state_of_another_loader,
     "The device is not there": device_that_is_not_there,

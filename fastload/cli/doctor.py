@@ -84,6 +84,7 @@ def run(options: argparse.Namespace) -> int:
     """Examine, print the findings, and return the script's own exit code."""
     from fastload.bench.conditions import identified
     from fastload.shards.remote import is_url
+    from fastload.shards.remote_errors import shown
     from fastload.system.script import run_script
 
     path = options.path if is_url(options.path) else os.path.expanduser(options.path)
@@ -99,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
         from fastload.doctor.folder import examine_data  # with torch, which may take seconds
 
         parts = examine_data(path, lambda: _announce_trials(options))
-        _print_result(f"How fast does {path} load?", parts, options, ())
+        _print_result(f"How fast does {shown(path)} load?", parts, options, ())
         return 0
 
 

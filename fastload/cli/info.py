@@ -37,13 +37,14 @@ def run(options: argparse.Namespace) -> int:
     """Print a table for each packed dataset."""
     from fastload.shards.manifest import packed_datasets, read_manifest
     from fastload.shards.remote import is_url
+    from fastload.shards.remote_errors import shown
 
     paths = [options.path] if is_url(options.path) else packed_datasets(options.path)
     manifests = {path: read_manifest(path) for path in paths}
     if options.json:
         show_json(
             [
-                {"path": path, "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}
+                {"path": shown(path), "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}
                 for path, manifest in manifests.items()
             ]
         )
@@ -54,8 +55,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_table(path: Path | str, manifest: Manifest) -> None:
+    from fastload.shards.remote_errors import shown
+
     made, classes, attached = manifest.made, manifest.classes, manifest.attachment
-    shown = ", ".join(classes[:_SHOWN_CLASSES]) or "none"
+    names = ", ".join(classes[:_SHOWN_CLASSES]) or "none"
     more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
     sizes = (manifest.size_bytes, manifest.size_bytes / max(manifest.records, 1))
     is_labelled = any(field.name == "labels" and field.per_object for field in manifest.fields)
@@ -65,7 +68,7 @@ def _print_table(path: Path | str, manifest: Manifest) -> None:
         ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
         *_image_rows(manifest),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
-        ("classes", shown + more),
+        ("classes", names + more),
         ("objects", _objects_text(path, manifest) if is_labelled else ""),
         ("attached", format_count(attached.files, "annotation file") if attached else ""),
         ("made by", f"fastload {made.get('fastload', '?')}, OpenCV {made.get('opencv', '?')}"),
@@ -77,7 +80,7 @@ def _print_table(path: Path | str, manifest: Manifest) -> None:
         "kept, though unreadable": len(manifest.kept),
     }
     rows += [(name, format_count(count, "file") if count else "") for name, count in failures.items()]
-    show(path, *aligned((name, value) for name, value in rows if value))
+    show(shown(path), *aligned((name, value) for name, value in rows if value))
 
 
 def _image_rows(manifest: Manifest) -> list[tuple[str, str]]:

@@ -33,11 +33,12 @@ def run(options: argparse.Namespace) -> int:
     from fastload.packing.verify import verify
     from fastload.shards.manifest import packed_datasets
     from fastload.shards.remote import is_url
+    from fastload.shards.remote_errors import shown
 
     results = {}
     for path in [options.path] if is_url(options.path) else packed_datasets(options.path):
         with ProgressDisplay("verifying", "B", options.quiet) as display:
-            results[path] = verify(
+            results[shown(path)] = verify(
                 path, check=options.check, workers=options.workers, progress=display.update
             )
     code = int(any(result.damages for result in results.values()))

@@ -136,7 +136,7 @@ def _watched_remote(url: str, folder: Path) -> ExaminedLoader:
         f"The server sends {format_size(bytes_per_s)}/s: the first epoch has at most {rate}. Later ones read "
         f"copies of the shards from the disk, if it has room for {format_size(manifest.size_bytes)}."
     )
-    return _watched(url, PackedDataset(remote), folder, [note], indices=range(shard.records))
+    return _watched(str(remote), PackedDataset(remote), folder, [note], indices=range(shard.records))
 
 
 def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:

@@ -254,7 +254,7 @@ def _why_no_processes(forks: bool) -> str:
         return "this is a daemonic process, which may have no children"
     if get_worker_info() is not None:
         return "this is itself a worker"
-    if not forks and not _may_import_main():
+    if not forks and not may_import_main():
         return (
             "new processes would run your script again, because it is not protected by "
             "'if __name__ == \"__main__\":'"
@@ -262,7 +262,7 @@ def _why_no_processes(forks: bool) -> str:
     return ""
 
 
-def _may_import_main() -> bool:
+def may_import_main() -> bool:
     """Return whether a new process could import the main module without running the script again."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)

@@ -58,6 +58,8 @@ class EpochReport:
         evidence: The measurements, a sentence each.
         next_step: One thing to do.
         samples_per_s: The throughput without the first batch.
+        wait_s: The wait for a batch, on average, without the first.
+        step_s: The training's step between two batches, on average.
     """
 
     verdict: EpochVerdict
@@ -65,6 +67,15 @@ class EpochReport:
     evidence: tuple[str, ...]
     next_step: str
     samples_per_s: float
+    wait_s: float
+    step_s: float
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """The figures by name, with the share of the waits, for TensorBoard, W&B and other loggers."""
+        waiting_share = self.wait_s / max(self.wait_s + self.step_s, 1e-12)
+        figures = {"samples_per_s": self.samples_per_s, "wait_s": self.wait_s, "step_s": self.step_s}
+        return {**figures, "waiting_share": waiting_share}
 
     def __str__(self) -> str:
         evidence = (f"  - {text}" for text in self.evidence)
@@ -83,7 +94,16 @@ def report_of(times: EpochTimes, can_cache: bool = False, caches: Sequence[str] 
     headline, next_step = _TEXTS[verdict]
     if verdict == "storage" and can_cache:
         next_step = f'keep the data in memory (cache="auto"); {_DOCTOR}'
-    return EpochReport(verdict, headline, (*_evidence(times), *caches), next_step, times.samples_per_s)
+    steps = max(times.batches - 1, 1)
+    return EpochReport(
+        verdict,
+        headline,
+        (*_evidence(times), *caches),
+        next_step,
+        times.samples_per_s,
+        times.waiting_s / steps,
+        times.stepping_s / steps,
+    )
 
 
 def _verdict(times: EpochTimes) -> EpochVerdict:

@@ -154,7 +154,10 @@ def _reading(
     most_bytes = 2 * largest if manifest.container == "hdf5" else None
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fastload-", dir=root, ignore_cleanup_errors=True) as scratch:
-        yield RecordReader(remote, "always", scratch, most_bytes)
+        reader = RecordReader(remote, "always", scratch, most_bytes)
+        yield reader
+        for number in range(len(manifest.shards)):  # Windows removes no open file
+            reader.close_shard(number)
 
 
 @contextlib.contextmanager

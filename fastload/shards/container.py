@@ -191,7 +191,7 @@ def opening(path: Path, entry: ShardEntry) -> Iterator[Stamp]:
     try:
         stamp = stamp_of(path)
         # Opened here because the errors of h5py and lmdb do not say clearly why a file cannot be opened.
-        os.close(os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)))
+        os.close(os.open(path, os.O_RDONLY))
         # Reading a mapping of a truncated file would kill the process.
         if stamp.size_bytes != entry.size_bytes:
             raise DamageError(

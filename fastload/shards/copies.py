@@ -12,7 +12,6 @@ import copy
 import errno
 import hashlib
 import os
-import sys
 import tempfile
 import time
 import warnings
@@ -24,7 +23,7 @@ from fastload.errors import AccessError, OptionError, RemoteError
 from fastload.shards.container import ShardEntry
 from fastload.shards.remote import RemoteFolder, changed
 from fastload.system.cache_folder import CacheFolder
-from fastload.system.own_files import CacheLock, make_own, require_own
+from fastload.system.own_files import CacheLock, make_own, require_own, user_id
 
 # Increased when other copies can be read than before.
 _VERSION = 2
@@ -51,8 +50,6 @@ class Copies:
         parent: str | os.PathLike[str] | None = None,
         most_bytes: int | None = None,
     ) -> None:
-        if sys.platform == "win32":
-            raise OptionError(f"{remote}: reading URLs needs Linux or macOS (flock): download the dataset")
         self._remote = remote
         self.most_bytes = most_bytes
         self._folder = _usable_folder(parent)
@@ -199,7 +196,7 @@ def _usable_folder(parent: str | os.PathLike[str] | None) -> CacheFolder:
         folder.make()
         return folder
     except OptionError as error:
-        own = os.path.join(tempfile.gettempdir(), f"fastload-{os.getuid()}")
+        own = os.path.join(tempfile.gettempdir(), f"fastload-{user_id()}")
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(own, 0o700)

@@ -224,7 +224,7 @@ def read_manifest(folder: str | os.PathLike[str] | RemoteFolder) -> Manifest:
         except RemoteMissingError as error:
             raise FormatError(
                 f"{folder}: is not a packed dataset, it has no {MANIFEST_NAME} "
-                f"({text_of(error.__cause__ or error)}): check the URL; "
+                f"({text_of(error.__cause__ or error)}): {_advice_on(folder.url)}; "
                 "'fastload pack SOURCE URL' makes one in a bucket"
             ) from error
     path = Path(folder) / MANIFEST_NAME
@@ -233,6 +233,10 @@ def read_manifest(folder: str | os.PathLike[str] | RemoteFolder) -> Manifest:
     except (OSError, ValueError) as error:
         raise _missing_dataset(Path(folder), error) from error
     return Manifest.from_bytes(data, str(path))
+
+
+def _advice_on(url: str) -> str:
+    return f"leave {MANIFEST_NAME} out" if url.endswith(f"/{MANIFEST_NAME}") else "check the URL"
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -55,6 +56,11 @@ def split_query(url: str) -> tuple[str, str]:
             "directory; CloudFront: a custom policy with a wildcard)"
         )
     return folder.rstrip("/"), mark + query
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return a path or a URL as it is printed: without a query, which may be secret."""
+    return _QUERY.sub(r"\1", os.fspath(path))
 
 
 def _signs_one_file(query: str) -> bool:

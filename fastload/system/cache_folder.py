@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import Literal
 
 from fastload.errors import OptionError
-from fastload.system.own_files import CacheLock, holders, make_own, read_own, require_own, require_own_tree
+from fastload.system.own_files import (
+    CacheLock,
+    holders,
+    make_own,
+    read_own,
+    require_own,
+    require_own_tree,
+    user_id,
+)
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
@@ -74,7 +82,8 @@ def _user_cache_folder() -> str:
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification ignores relative paths
         return named
-    return os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    defaults = {"darwin": "~/Library/Caches", "win32": "~/AppData/Local"}
+    return os.path.expanduser(defaults.get(sys.platform, "~/.cache"))
 
 
 def cache_name(dataset: str, digest: str) -> str:
@@ -97,7 +106,7 @@ class CacheFolder:
     def of_memory(cls, parent: str | os.PathLike[str] = "/dev/shm") -> CacheFolder:
         """Return the folder of this user's caches in memory, in a folder that all users may share."""
         folder = cls(parent)
-        folder.path = folder.path.with_name(f"fastload-{os.getuid()}")
+        folder.path = folder.path.with_name(f"fastload-{user_id()}")
         return folder
 
     def make(self) -> None:
@@ -260,6 +269,11 @@ class CacheFolder:
             self.discard(name)
         finally:
             lock.release()
+        if (
+            sys.platform == "win32"
+        ):  # which does not remove an open file, nor one that another process has opened since
+            with contextlib.suppress(OSError):
+                self.lock_file(name).unlink()
         return True
 
     def discard(self, name: str) -> None:
@@ -271,7 +285,7 @@ class CacheFolder:
         if dataset.is_dir():
             dataset.rename(temporary)  # a half-removed cache never has the name of a complete one
             shutil.rmtree(temporary)
-        for suffix in ("json.draft", "json", "lock"):
+        for suffix in ("json.draft", "json", *(() if sys.platform == "win32" else ("lock",))):
             (self.path / f"{name}.{suffix}").unlink(missing_ok=True)
 
     def room_for(self, name: str, most_bytes: int | None) -> int:

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -89,11 +90,14 @@ class SchedulingDelay:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._descriptor = -1
-        with contextlib.suppress(OSError):
-            self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                self._descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
 
     def seconds(self) -> float:
         """Return the sum so far; 0 where the kernel does not provide it."""
+        if sys.platform != "linux":
+            return 0.0
         try:
             return int(os.pread(self._descriptor, 64, 0).split()[1]) / 1e9
         except (OSError, IndexError, ValueError):

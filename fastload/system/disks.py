@@ -152,8 +152,9 @@ def _read_by_several(ranges: Sequence[ReadRange], end_s: float, clock: Callable[
         done = 0
         # What is read first counts even if time is short.
         with contextlib.suppress(OSError), _opened(each.path) as file:
+            os.lseek(file, each.offset, os.SEEK_SET)
             while done < each.size and ((each is ranges[0] and not done) or clock() < end_s):
-                got = len(os.pread(file, min(_CHUNK_BYTES, each.size - done), each.offset + done))
+                got = len(os.read(file, min(_CHUNK_BYTES, each.size - done)))
                 done += got
                 if not got:
                     break
@@ -175,7 +176,7 @@ def _is_dropped(each: ReadRange) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         # The kernel's read-ahead would fetch bytes beyond the range.
         if sys.platform != "win32" and can_drop():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 import tempfile
 
 from fastload.errors import DestinationError
@@ -65,10 +66,12 @@ def replace_folder(new: str | os.PathLike[str], target: str | os.PathLike[str]) 
 
 def _exchange(source: str, destination: str) -> bool:
     """Exchange two folders in one step; return False if the kernel, the filesystem or a sandbox does not."""
+    if sys.platform != "linux":
+        return False
     import ctypes  # importing it takes milliseconds
 
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-    if renameat2 is None:  # not Linux, or a C library older than glibc 2.28
+    if renameat2 is None:  # a C library older than glibc 2.28
         return False
     first, second = os.fsencode(source), os.fsencode(destination)
     return not renameat2(_AT_FDCWD, first, _AT_FDCWD, second, ctypes.c_uint(_RENAME_EXCHANGE))

@@ -1,5 +1,7 @@
 """Folders and files that only this user can have written (by owner, mode, kind; no links), locked and shared.
 
+On Windows, only the kind is known: whom a folder lets in is decided by its access control list.
+
 In a folder such as /tmp, anybody may make a folder of a name that a program will look for. There, its sticky
 bit keeps others from replacing a folder of ours; within ours, its mode does.
 
@@ -19,8 +21,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-if sys.platform != "win32":
-    import fcntl
+from fastload.system.file_locks import take_lock
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -67,7 +68,8 @@ def open_own(path: str | os.PathLike[str], flags: int) -> int:
     """
     with contextlib.suppress(FileNotFoundError):
         require_own(path)
-    further = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    # Not on Windows, where a link or a pipe is refused before.
+    further = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags | further, 0o600)
     try:
         _require_own(os.fstat(descriptor), path, is_folder=False)
@@ -81,6 +83,8 @@ def _require_own(status: os.stat_result, path: str | os.PathLike[str], is_folder
     is_kind = stat.S_ISDIR if is_folder else stat.S_ISREG
     if not is_kind(status.st_mode):
         reason = "it is a link" if stat.S_ISLNK(status.st_mode) else "it is of another kind"
+    elif sys.platform == "win32":  # access control lists, of which Python shows nothing, decide there
+        return
     elif status.st_uid != os.geteuid():
         reason = f"it belongs to another user, {status.st_uid}"
     elif status.st_mode & _WRITABLE_BY_OTHERS:
@@ -88,6 +92,11 @@ def _require_own(status: os.stat_result, path: str | os.PathLike[str], is_folder
     else:
         return
     raise PermissionError(errno.EACCES, reason, os.fspath(path))
+
+
+def user_id() -> str:
+    """Return this user's number, for names in a folder that all share; "" on Windows, which has none."""
+    return "" if sys.platform == "win32" else str(os.getuid())
 
 
 def _raise(error: OSError) -> None:
@@ -118,7 +127,7 @@ def open_held(users: Path) -> int | None:
     """Return a descriptor of the file that the processes in a list hold; None if all have ended."""
     for _, path, wanted in holders(users):
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_RDWR)
             # Reused between looking at it and opening it.
             if os.path.samestat(os.fstat(descriptor), wanted):
                 return descriptor
@@ -162,11 +171,7 @@ class CacheLock:
 
     def take(self, *, shared: bool = False, waits: bool = False) -> bool:
         """Lock the file; unless it `waits`, return False if another process or call holds its lock."""
-        try:
-            fcntl.flock(self, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        return True
+        return take_lock(self._descriptor, is_shared=shared, waits=waits)
 
     def fileno(self) -> int:
         """Return the descriptor, which a started process may inherit."""

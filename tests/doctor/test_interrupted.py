@@ -65,3 +65,22 @@ def test_a_terminated_script_leaves_no_files_and_is_not_judged(tmp_path, environ
     assert errors == ""
     wait_until_gone(process.pid)
     assert left_in(environment) == []
+
+
+def test_ctrl_c_ends_a_script_with_a_report_and_a_second_one_the_trials(tmp_path, environment):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    process = start(["doctor", "--step", tmp_path / "train.py"], env=environment)
+    assert "Ctrl-C ends it sooner" in process.stderr.readline()
+    for _ in range(8):
+        assert process.stdout.readline() == "batch\n"
+    process.send_signal(signal.SIGINT)
+    while "trial 1: running the script as it is" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "What limits train.py?" in output
+    assert "Time for one batch" in output
+    assert "trial 2" not in errors
+    wait_until_gone(process.pid)
+    assert left_in(environment) == []

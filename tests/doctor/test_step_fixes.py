@@ -98,7 +98,10 @@ def test_all_changes_are_tried_and_those_that_help_together():
     assert runs.asked[-1] == (TOGETHER, "", (("optimizer", ""), ("channels_last", "")))
     assert measured.step_trials[-1].kind == TOGETHER
     [sentence] = diagnose(measured).combination
-    assert sentence == "1 and 2 were tried together, too: 1 times as fast as now."
+    assert sentence == "1 and 2 do not add up: tried together, 1 times as fast as now."
+    [*others, last] = measured.step_trials
+    faster = replace(measured, step_trials=(*others, replace(last, step_s=0.03)))
+    assert diagnose(faster).combination == ("1 and 2 add up: tried together, 2.56 times as fast as now.",)
 
 
 def test_batches_grow_as_long_as_they_gain():

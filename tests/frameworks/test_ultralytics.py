@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from tests.commands import run_python
 from tests.folders import encoded, pixels
 from tests.frameworks.batches import read
+from tests.frameworks.programs import ROOT
 
 pytestmark = pytest.mark.frameworks("ultralytics")
 
@@ -63,3 +66,16 @@ def test_reset_and_deletion_end_the_workers(seen):
 
 def test_batches_of_objects_are_collated_as_its_own(run_programs):
     run_programs(("ultralytics_batches",))
+
+
+def test_the_benchmark_takes_a_training_split_of_several_folders(tmp_path):
+    for part in ("a", "b"):
+        for name, data in (("images", encoded(pixels(0, 48, 64))), ("labels", b"0 0.5 0.5 0.2 0.2\n")):
+            (tmp_path / name / part).mkdir(parents=True)
+            (tmp_path / name / part / ("0.jpg" if name == "images" else "0.txt")).write_bytes(data)
+    description = f"path: {tmp_path}\ntrain: [images/a, images/b]\nval: images/a\nnames: [cat]\n"
+    (tmp_path / "data.yaml").write_text(description)
+    options = ["--data", tmp_path / "data.yaml", "--epochs", "1", "--runs", "1", "--out", tmp_path / "out"]
+    done = run_python(ROOT / "benchmarks" / "bench_detection.py", *options)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "detection.json").read_text())["setting"]["images"] == "2 given"

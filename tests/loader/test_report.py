@@ -57,8 +57,17 @@ def test_the_report_is_text_for_people():
     assert "Next: " in text
 
 
+def test_scalars_are_the_figures_of_the_text():
+    scalars = report_of(epoch()).scalars
+    assert scalars["wait_s"] == pytest.approx(0.0808, abs=1e-4)
+    assert scalars["step_s"] == pytest.approx(0.0202, abs=1e-4)
+    assert scalars["waiting_share"] == pytest.approx(0.8)
+    assert scalars["samples_per_s"] == report_of(epoch()).samples_per_s > 0
+
+
 def test_an_epoch_of_one_batch_has_no_rate():
     report = report_of(replace(epoch(), batches=1))
+    assert report.scalars["samples_per_s"] == 0
     assert "Only 1 batch of 32 samples was seen." in report.evidence
 
 

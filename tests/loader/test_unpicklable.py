@@ -15,6 +15,7 @@ import torch
 
 import fastload
 from fastload.loader.transport.picklable import why_not_picklable
+from tests.commands import run_python
 from tests.loader.datasets import Rows
 from tests.loader.tuning.deciding import planned
 from tests.loader.tuning.seen import numbers
@@ -122,3 +123,25 @@ def test_tuned_loader_does_without_workers(persistent):
     list(plan)
     assert plan.plan.num_workers.value == 0
     assert "dataset cannot be pickled" in plan.plan.num_workers.reason
+
+
+SPAWNING = """
+import torch, fastload
+class Photos(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return torch.zeros(3)
+list(fastload.DataLoader(Photos(), num_workers=1, multiprocessing_context="spawn"))
+"""
+
+
+def test_a_script_that_is_not_guarded_is_told(tmp_path):
+    (tmp_path / "train.py").write_text(SPAWNING)
+    errors = run_python(tmp_path / "train.py").stderr
+    assert "spawn import the script, which must be protected by 'if __name__ == \"__main__\":'" in errors
+
+
+def test_a_class_of_a_notebook_is_told():
+    errors = run_python("-c", SPAWNING).stderr
+    assert "cannot import what is defined in a notebook or an interactive session" in errors

@@ -27,8 +27,9 @@ def test_info_of_a_url_counts_objects_without_the_images(tmp_path, capsys):
     fastload.pack(yolo(tmp_path / "yolo"), tmp_path / "scenes.fl", encode="raw", workers=1)
     path = next(each.parent for each in sorted((tmp_path / "scenes.fl").rglob("manifest.json")))
     with serving(path) as server:
-        assert main(["info", server.url]) == 0
+        assert main(["info", f"{server.url}?token=abc"]) == 0
         assert server.sent(".h5") < read_manifest(path).size_bytes
+        assert server.queries == {"token=abc"}
     remote = capsys.readouterr().out.splitlines()[1:]
     assert main(["info", str(path)]) == 0
     assert remote == capsys.readouterr().out.splitlines()[1:]
@@ -115,7 +116,12 @@ def test_the_scheme_of_a_url_may_be_in_capitals(url):
     assert read_manifest(url.replace("http:", "HTTP:")) == read_manifest(url)
 
 
-def test_each_request_has_the_query_of_the_url_and_no_message_does(server, packed, cache):
+def test_the_url_of_a_manifest_is_no_dataset(url):
+    with pytest.raises(fastload.FormatError, match=r"leave manifest\.json out"):
+        read_manifest(f"{url}/manifest.json")
+
+
+def test_each_request_has_the_query_of_the_url_and_no_message_does(server, packed, cache, capsys):
     url = f"{server.url}/photos.fl?token=abc"
     dataset = fastload.PackedDataset(url, cache=cache)
     local = fastload.PackedDataset(packed)
@@ -123,7 +129,8 @@ def test_each_request_has_the_query_of_the_url_and_no_message_does(server, packe
     for (images, _), (expected, _) in zip(loader, fastload.DataLoader(local, 8, num_workers=0), strict=True):
         assert torch.equal(images, expected)
     assert server.queries == {"token=abc"}
-    assert main(["verify", url]) == 0
+    assert [main([command, url]) for command in ("verify", "info")] == [0, 0]
+    assert "abc" not in "".join(capsys.readouterr())
     server.faults.extend([403] * 9)
     with pytest.raises(fastload.AccessError, match="has expired, or does not cover this file") as refusal:
         read_manifest(url)

@@ -45,7 +45,8 @@ _opened: weakref.WeakValueDictionary[str, DiskCache] = weakref.WeakValueDictiona
 def open_disk_cache(source: CacheableFiles, cache: Cache) -> DiskCache:
     """Open the cache of some files, and start filling it; raise OptionError if its folder cannot be used."""
     if sys.platform == "win32":
-        raise OptionError('cache="disk" needs Linux or macOS (flock): leave it out, or pack the dataset')
+        # The process that fills a cache inherits its lock, which Windows has no way for.
+        raise OptionError('cache="disk" needs Linux or macOS: leave it out, or pack the dataset')
     folder = CacheFolder(cache.folder)
     # Decoders differ between releases, by a level at most.
     decoder = "" if cache.form == "encoded" else cv2.__version__

@@ -133,10 +133,11 @@ def run(parent: int, lock: int) -> None:
 
 def lower_priority() -> None:
     """Give the training's processes precedence in the use of CPU and disk."""
-    os.nice(_NICENESS)
-    if sys.platform == "linux":
-        with contextlib.suppress(psutil.Error, OSError):
-            psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+    with contextlib.suppress(psutil.Error, OSError):
+        process = psutil.Process()
+        process.nice(psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else _NICENESS)
+        if sys.platform == "linux":
+            process.ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
 def fill_copy(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]) -> None:

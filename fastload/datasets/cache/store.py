@@ -93,7 +93,7 @@ class Opening:
     def create(self) -> int:
         """Return a descriptor of a new, empty store; raise OSError if there is no room for its index."""
         if self.kind == "ram":
-            descriptor = os.memfd_create("fastload-cache", os.MFD_CLOEXEC)
+            descriptor = os.memfd_create("fastload-cache")
         else:
             with tempfile.TemporaryFile(dir=self.folder.path, buffering=0) as file:
                 descriptor = os.dup(file.fileno())

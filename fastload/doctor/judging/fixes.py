@@ -124,7 +124,7 @@ def _fix(judged: Judgement, trial: LoaderTrial, action: str) -> Fix:
     if bool(after.num_workers) != bool(rates.num_workers):
         why.append(f"loading and training {'overlap' if after.num_workers else 'take turns'} with it")
     if after.num_workers and rates.step < after.loading:
-        why.append(f"the training step alone could use {text(rates.step)}")
+        why.append(f"the training step alone takes at most {text(rates.step)}")
     if after.num_workers and after.by_cpus < min(after.loading, rates.step):
         why.append(f"the CPUs suffice for {text(after.by_cpus)}")
     if judged.verdict == "little" and rates.start_s > after.start_s:

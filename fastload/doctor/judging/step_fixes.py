@@ -49,19 +49,18 @@ def _plain(judged: Judgement) -> list[StepTrial]:
 
 
 def _gain_of(judged: Judgement, trial: StepTrial) -> float:
-    """Return the training's throughput with the step of a trial, divided by the present one; 0 if unknown."""
-    runs, rates = _plain(judged), judged.rates
-    if not runs or trial.failure:
+    """Return the throughput with a trial's step, divided by that with the plain runs' step; 0 if unknown."""
+    if not _plain(judged) or trial.failure:
         return 0.0
-    before = statistics.harmonic_mean([each.samples_per_s for each in runs])
-    cpu_s = statistics.mean(each.cpu_s / each.samples for each in runs)
-    cpu_ratio = trial.cpu_s / trial.samples / cpu_s if cpu_s else 1.0
-    return _gain(judged, trial.samples_per_s / before, rates.step_cpu_s * cpu_ratio)
+    # A batch counts as one sample where its size is unknown to the trials.
+    size = judged.measured.samples_a_batch / _plain(judged)[0].samples
 
+    def throughput(runs: Sequence[StepTrial]) -> float:
+        rate = statistics.harmonic_mean([each.samples_per_s for each in runs])
+        cpu_s = statistics.mean(each.cpu_s / each.samples for each in runs)
+        return judged.throughput(replace(judged.rates, step=rate * size, step_cpu_s=cpu_s / size))
 
-def _gain(judged: Judgement, ratio: float, step_cpu_s: float) -> float:
-    after = replace(judged.rates, step=judged.rates.step * ratio, step_cpu_s=step_cpu_s)
-    return judged.throughput(after) / judged.throughput(judged.rates)
+    return throughput([trial]) / throughput(_plain(judged))
 
 
 def _sound(judged: Judgement, trials: Iterable[StepTrial]) -> Iterator[StepTrial]:
@@ -129,19 +128,21 @@ def seen_fixes(judged: Judgement) -> Iterator[Fix]:
         share = sum(lines.values()) / sum(judged.step.values())
         left = 1 - share * (1 - 1 / EVERY)
         why = f"these lines take {share:.0%} of each step, of which a tenth would be left"
-        gain = _gain(judged, per_s(left), left * judged.rates.step_cpu_s)
-        yield Fix("less often", less_often(judged), why, gain)
+        rates, step_s = judged.rates, left * per_s(judged.rates.step)
+        after = judged.throughput(replace(rates, step=per_s(step_s), step_cpu_s=left * rates.step_cpu_s))
+        yield Fix("less often", less_often(judged), why, after / judged.throughput(rates))
 
 
 def combination(judged: Judgement, fixes: Sequence[Fix]) -> Iterator[str]:
     """Yield how the gains of the fixes go together."""
     numbers = {fix.kind: str(number) for number, fix in enumerate(fixes, 1)}
-    for trial in judged.measured.step_trials:
-        parts = [numbers[each.kind] for each in best_trials(judged) if each.kind in numbers]
-        if trial.kind == TOGETHER and len(parts) > 1:
-            result = f"{_gain_of(judged, trial):.3g} times as fast as now"
-            result = f"they fail, {trial.failure}" if trial.failure else result
-            yield f"{_listed(parts)} were tried together, too: {result}."
+    best = [each for each in best_trials(judged) if each.kind in numbers]
+    for trial in judged.measured.step_trials if len(best) > 1 else ():
+        if trial.kind == TOGETHER:
+            gain, names = _gain_of(judged, trial), _listed(numbers[each.kind] for each in best)
+            verb = "add up" if gain > LEAST_GAIN * _gain_of(judged, best[0]) else "do not add up"
+            result = f"they failed, {trial.failure}" if trial.failure else f"{gain:.3g} times as fast as now"
+            yield f"{names} {verb}: tried together, {result}."
     if len(several := [numbers[kind] for kind in OF_LOADER if kind in numbers]) > 1:
         yield f"{_listed(several)} are alternatives: each was tried alone, and their gains do not add up."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,11 +36,11 @@ class ChangedRun:
     @contextlib.contextmanager
     def applying(self) -> Iterator[None]:
         """Apply the changes to what the script does in the block."""
-        seen = set[int]()
+        seen = weakref.WeakSet[Optimizer]()
 
         def change(optimizer: Optimizer, *_: object) -> None:
-            if id(optimizer) not in seen:
-                seen.add(id(optimizer))
+            if optimizer not in seen:
+                seen.add(optimizer)
                 for each in self.on_optimizer:
                     each(optimizer)
 

@@ -31,8 +31,7 @@ from fastload.system.script import Ending, Script, find, run_script
 # The first step is without changes, the second compiles; after the third, memory is as it stays.
 _WARM_STEPS = 3
 # A few dozen steps, for a few seconds; at least a few.
-_ENOUGH_STEPS, _ENOUGH_S, _LEAST_STEPS = 24, 4.0, 4
-_GROUPS = 9
+_ENOUGH_STEPS, _ENOUGH_S, _LEAST_STEPS, _GROUPS = 24, 4.0, 4, 9
 # Of loaders before that of an evaluation, so many batches are used.
 _MOST_BEFORE = 3
 

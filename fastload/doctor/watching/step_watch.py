@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -20,17 +21,15 @@ class StepWatch:
         self.steps = 0
         self.is_training_mode = True  # as of a new module
         self.has_backward = False
-        self._known, self._devices, self._faster = set[int](), set[str](), dict[str, None]()
+        self._known = weakref.WeakSet[Optimizer]()
+        self._devices, self._faster = set[str](), dict[str, None]()
         self._has_convolutions = False
         self._parallel = ""
 
     def watching(self) -> AbstractContextManager[None]:
         """Notice what happens in the block."""
-        init, train, backward = (
-            torch.nn.DataParallel.__init__,
-            torch.nn.Module.train,
-            torch.autograd.backward,
-        )
+        init, train = torch.nn.DataParallel.__init__, torch.nn.Module.train
+        backward = torch.autograd.backward
 
         def noted_init(module: torch.nn.DataParallel[Any], *given: Any, **named: Any) -> None:
             init(module, *given, **named)
@@ -54,9 +53,9 @@ class StepWatch:
     def note_step(self, optimizer: Optimizer, *_: object) -> None:
         """Record a step of an optimizer."""
         self.steps += 1
-        if id(optimizer) in self._known:
+        if optimizer in self._known:
             return
-        self._known.add(id(optimizer))
+        self._known.add(optimizer)
         for group in optimizer.param_groups:
             self._devices.update(weight.device.type for weight in group["params"])
             self._has_convolutions |= any(weight.ndim == 4 for weight in group["params"])

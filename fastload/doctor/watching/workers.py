@@ -106,7 +106,8 @@ def _collect_again() -> None:
 
 
 # A worker may be forked while collection is off, and has no sampling thread that turns it on again.
-os.register_at_fork(after_in_child=_collect_again)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_collect_again)
 
 
 # By identity, because hashing a code object hashes all its constants; stored, so that no other gets its id.

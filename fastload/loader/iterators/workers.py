@@ -25,7 +25,7 @@ from fastload.loader.resume.drawing import start_state
 from fastload.loader.resume.progress import Position, Progress
 from fastload.loader.transport.making import WorkerCollate
 from fastload.loader.transport.memory import Arena
-from fastload.loader.transport.picklable import naming_unpicklable_parts
+from fastload.loader.transport.picklable import naming_unpicklable_parts, start_failure
 
 # Interval at which dead workers are looked for while a batch is awaited; torch does so every 5 s.
 _CHECK_S = 1.0
@@ -261,7 +261,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
             batch = super()._next_data()
         except Exception as error:
             _break_cycle(error)
-            return Arrival(self._position(), error=error)
+            return Arrival(self._position(), error=start_failure(error, self._view))
         position = self._position(batch)
         return Arrival(position, batch.batch if type(batch) is BatchWithState else batch)
 

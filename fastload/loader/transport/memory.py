@@ -30,8 +30,8 @@ import threading
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,7 +183,7 @@ class Arena:
 
     def __reduce__(self) -> tuple[object, ...]:
         settings = self.sections, self.section_bytes, self.keeps_pages
-        return Arena._received, (DupFd(self._descriptor), self.token, *settings)
+        return Arena._received, (reduction.DupFd(self._descriptor), self.token, *settings)
 
     @classmethod
     def _received(cls, descriptor: Any, token: int, sections: int, section_bytes: int, keeps: bool) -> Arena:

@@ -1,4 +1,4 @@
-"""Errors for parts of a loader that cannot be sent to a worker."""
+"""Errors for what cannot be sent to a worker, or imported by one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import socket
+import sys
 import warnings
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -17,6 +18,7 @@ import torch
 
 from fastload.errors import UnpicklableError
 from fastload.loader.arguments import LoaderView
+from fastload.loader.measurements import may_import_main
 
 
 @contextlib.contextmanager
@@ -41,6 +43,26 @@ def naming_unpicklable_parts(loader: LoaderView) -> Iterator[None]:
                     "module, open files in __getitem__, or set num_workers=0"
                 ) from error
         raise
+
+
+def start_failure(error: Exception, loader: LoaderView) -> Exception:
+    """Return an error of workers, with the reason if they died because they cannot import the main module."""
+    context = loader.multiprocessing_context or multiprocessing
+    method = context.get_start_method()
+    if method == "fork" or "exited unexpectedly" not in str(error):
+        return error
+    if not may_import_main():
+        why = "import the script, which must be protected by 'if __name__ == \"__main__\":'"
+    elif not hasattr(sys.modules["__main__"], "__file__"):
+        why = (
+            "cannot import what is defined in a notebook or an interactive session: write classes and "
+            "functions to a module and import it, or set num_workers=0"
+        )
+    else:
+        return error
+    explained = RuntimeError(f"{error}: workers that are started by {method} {why}")
+    explained.__cause__ = error
+    return explained
 
 
 class _Probe(pickle.Pickler):

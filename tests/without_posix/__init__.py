@@ -1,0 +1,1 @@
+"""Python without what is POSIX only, and programs that run in it."""
