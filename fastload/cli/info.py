@@ -120,6 +120,8 @@ def _parameters(made: Mapping[str, object]) -> list[str]:
 
 def _field_text(field: Field) -> str:
     shape = " × ".join(map(str, field.shape))
+    if field.kind == "image" and shape:
+        return f"{field.name} (image, {field.pixel_type})"
     if field.kind in ("image", "text", "bytes"):
         return f"{field.name} ({field.kind})"
     return f"{field.name} ({field.kind} {field.dtype}{' ' + shape if shape else ''})"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastload.cli.output import ProgressDisplay, duration_text, note, rate_text, show, show_json
 from fastload.cli.parser import ENCODE_NAMES, whole_number
-from fastload.images.encoding_names import ENCODING_HELP
+from fastload.images.encoding_names import DTYPES, ENCODING_HELP
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -84,6 +84,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--size", type=_size, metavar="HxW", help="resize every image, to HxW or to a square")
     space_help = "space that --encode auto may fill (default: 4 × the source)"
     parser.add_argument("--space", metavar="SIZE", help=space_help)
+    parser.add_argument(
+        "--convert",
+        choices=DTYPES,
+        metavar="DTYPE",
+        help=f"convert images to {', '.join(DTYPES)}, by torchvision's rules for ToDtype(scale=True) "
+        "(default: all must have the dtype of the first one)",
+    )
+    parser.add_argument(
+        "--bands",
+        type=lambda text: text.split(","),
+        metavar="NAME,NAME",
+        help="channels of images that are files of their own, such as red,nir for a_red.tif and a_nir.tif; "
+        "in a table, columns of paths",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--on",

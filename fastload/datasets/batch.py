@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.contracts import BatchMemory, Box, Gathered
-from fastload.images.arrays import Pixels, Size
+from fastload.images.arrays import DType, Pixels, Size
 from fastload.images.deferred import View, render_view
+from fastload.images.pixel_types import RGB
 from fastload.system.buffers import reusable_array, reusable_tensor
 from fastload.transforms.levels.rescaling import Rescale
 from fastload.transforms.pipeline import Drawn, Pipeline
@@ -33,7 +34,8 @@ class BatchSource(ABC):
     """The stored images of a batch; see `Regions`."""
 
     sizes: Sizes  # heights and widths, in pixels: (images, 2)
-    channels = 3  # of every image: 3, or 1
+    channels = RGB.channels  # of every image
+    dtype: DType = RGB.numpy_dtype
     gives_own_regions = False  # True if each region is in memory that nobody else uses
 
     @abstractmethod
@@ -81,14 +83,14 @@ def fill_batch(
     tail = None if out.finishes_on_device and pipeline.dtype == torch.uint8 else pipeline.tail
     shape = (len(source.sizes), *drawn.size, drawn.channels)
 
-    def make(pixels: Pixels | None) -> Pixels:
+    def make(pixels: Pixels) -> Pixels:
         return _fill_pixels(source, drawn, shape, pixels)
 
     return finished(make, shape, pipeline.dtype, tail, out, memory_format)
 
 
 def finished(
-    make: Callable[[Pixels | None], Pixels],
+    make: Callable[[Pixels], Pixels],
     shape: tuple[int, int, int, int],
     dtype: torch.dtype,
     tail: Rescale | None,
@@ -97,24 +99,22 @@ def finished(
 ) -> torch.Tensor:
     """Return the images that `make` makes, after the tail, as a batch in the memory of `out`.
 
-    Images before the tail have `shape` (images, height, width, channels) and `dtype`. If it is uint8, `make`
-    gets an array, which it may use for its result.
+    Images before the tail have `shape` (images, height, width, channels) and `dtype`. `make` gets an array of
+    these, which it may use for its result.
     """
     count, height, width, channels = shape
     is_last = memory_format == torch.channels_last
     final = dtype if tail is None else tail.dtype
     batch = out.empty(shape if is_last else (count, channels, height, width), final)
     batch = batch.permute(0, 3, 1, 2) if is_last else batch
-    is_final = is_last and final == dtype == torch.uint8
-    pixels: Pixels | None = None
-    if dtype == torch.uint8:
-        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
+    is_final = is_last and final == dtype
+    pixels: Pixels = (batch.permute(0, 2, 3, 1) if is_final else reusable_tensor(shape, dtype)).numpy()
     made = make(pixels)
     if tail is not None:
         tail.into(made, batch)
     elif not (is_final and made is pixels):
         # A view of the batch's own memory, by a user's transform, cannot be copied over it.
-        is_view = is_final and pixels is not None and np.may_share_memory(made, pixels)
+        is_view = is_final and np.may_share_memory(made, pixels)
         batch.copy_(torch.from_numpy(made.copy() if is_view else made).permute(0, 3, 1, 2))
     return batch
 
@@ -126,7 +126,7 @@ def render_sample(
     pixels = source.region(position, view.box, view.size)
     is_finished = pixels.shape[:2] == view.size == view.shown and not any(view.flips)
     if not (is_finished and source.gives_own_regions):
-        region, pixels = pixels, np.empty((*view.shown, source.channels), np.uint8)
+        region, pixels = pixels, np.empty((*view.shown, source.channels), source.dtype)
         render_view(region, view, drawn.geometry.resampling, pixels)
     image = drawn.applied(pixels, position)
     if tail is not None:
@@ -134,15 +134,17 @@ def render_sample(
     return torch.from_numpy(np.require(image, requirements=("C", "W"))).permute(2, 0, 1)
 
 
-def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None) -> Pixels:
-    """Return the images before the tail, in `out` if it is given and no further copy is needed."""
+def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out: Pixels) -> Pixels:
+    """Return the images before the tail, in `out` if no further copy is needed."""
     size = common_size(drawn.geometry.sizes)
     if size is not None and (drawn.works_on_batches or not drawn.body):
         may_gather = drawn.works_on_batches and drawn.geometry.resampling is None
         gathered = source.gathered() if may_gather else None
         body = iter(drawn.body)
         if gathered is None:
-            made = reusable_array((shape[0], *size, source.channels)) if drawn.body or out is None else out
+            made = out
+            if drawn.body:
+                made = reusable_array((shape[0], *size, source.channels), source.dtype)
             for position, view in enumerate(drawn.geometry.views()):
                 pixels = source.region(position, view.box, view.size)
                 render_view(pixels, view, drawn.geometry.resampling, made[position])
@@ -156,16 +158,11 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
             step.require_dtype(made.dtype)
             made = step.apply_batch(made, parameters)
         return made
-    images = out
     for position, view in enumerate(drawn.geometry.views()):
-        rendered = reusable_array((*view.shown, source.channels))
+        rendered = reusable_array((*view.shown, source.channels), source.dtype)
         render_view(source.region(position, view.box, view.size), view, drawn.geometry.resampling, rendered)
-        image = drawn.applied(rendered, position)
-        if images is None:
-            images = reusable_array(shape, image.dtype)
-        images[position] = image
-    assert images is not None
-    return images
+        out[position] = drawn.applied(rendered, position)
+    return out
 
 
 def _crop_gathered(gathered: Gathered, geometry: Geometry, size: Size, out: Pixels | None) -> Pixels:

@@ -33,7 +33,7 @@ class JoinedImages(BatchSource):
 
     def add(self, source: BatchSource, positions: Sequence[int]) -> None:
         self.sizes[positions] = source.sizes
-        self.channels = source.channels
+        self.channels, self.dtype = source.channels, source.dtype
         self._parts.append((source, positions))
         for inner, position in enumerate(positions):
             self._origins[position] = source, inner
@@ -59,6 +59,7 @@ class UprightImages(BatchSource):
 
     def __init__(self, images: BatchSource) -> None:
         self._images = images
+        self.channels, self.dtype = images.channels, images.dtype
         self._orientations = images.orientations()
         is_turned = np.array([swaps_sides(orientation) for orientation in self._orientations])
         self.sizes = np.where(is_turned[:, None], images.sizes[:, ::-1], images.sizes)
@@ -115,7 +116,11 @@ class SceneImages(BatchSource):
         objects = list(map(Annotations, sizes)) if annotations is None else annotations
         images = _DecodedOnce(source, sizes)
         originals = [
-            Scene(DeferredImage.of(PixelSource(images, index, size)), objects[index], is_original=True)
+            Scene(
+                DeferredImage.of(PixelSource(images, index, size, source.channels, source.dtype)),
+                objects[index],
+                is_original=True,
+            )
             for index, size in enumerate(sizes)
         ]
         scenes = []
@@ -125,6 +130,7 @@ class SceneImages(BatchSource):
         images.expect([scene.image for scene in scenes])
         self.annotations = None if annotations is None else [scene.objects for scene in scenes]
         self.sizes = np.array([scene.size for scene in scenes], np.int64)
+        self.channels, self.dtype = source.channels, source.dtype
         self._scenes = scenes
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:

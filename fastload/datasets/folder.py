@@ -19,11 +19,14 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError, SourceError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, is_reducible
-from fastload.images.header import ImageHeader, orientation_of, parsed_header
+from fastload.images.header import ImageHeader, orientation_of, parsed_header, read_header
+from fastload.images.pixel_types import RGB, PixelType
 from fastload.images.region import crop, decode_region, reduction_for
+from fastload.images.unchanged import decode_region_as
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.file_source import FileSource
 from fastload.sources.opening import open_class_folders
+from fastload.sources.pixel_type import first_pixel_type
 from fastload.transforms.compose import AnyTransform
 from fastload.transforms.transform import Sizes
 
@@ -48,7 +51,8 @@ def unread_headers(count: int) -> Headers:
 class FileImages(BatchSource):
     """Images in files, at `positions`.
 
-    `path` returns the path of a file, for messages, and `read` its content.
+    `path` returns the path of a file, for messages, and `read` its content. All must have `pixel_type`, and
+    are decoded so; without one, they are decoded as RGB of 8 bits, whatever they are.
 
     Raises:
         SourceError: A file cannot be read.
@@ -62,8 +66,12 @@ class FileImages(BatchSource):
         positions: list[int],
         headers: Headers,
         reducing_gap: float | None = None,
+        pixel_type: PixelType | None = None,
     ) -> None:
         self._headers = headers
+        self._required_type = pixel_type
+        self._pixel_type = pixel_type or RGB
+        self.dtype, self.channels = self._pixel_type.numpy_dtype, self._pixel_type.channels
         self._path = path
         self._read_file = read
         self._positions = positions
@@ -80,6 +88,8 @@ class FileImages(BatchSource):
             if pixels is not None:
                 return crop(pixels, (height, width), box)
             data = self._files.get(position) or self._read(position)
+            if self._pixel_type != RGB:
+                return decode_region_as(data, (height, width), box, self._pixel_type)
             reduction = 1
             if self._reducing_gap is not None and is_reducible(data):
                 reduction = reduction_for(box, size, self._reducing_gap)
@@ -99,6 +109,8 @@ class FileImages(BatchSource):
             return height, width
         try:
             data, header = self._opened(position)
+            if self._required_type is not None:
+                header = self._checked(data, header)
             if header is not None:
                 height, width, orientation = header.height, header.width, header.orientation
                 if self._may_buffer(len(data)):
@@ -113,6 +125,16 @@ class FileImages(BatchSource):
         self._headers[index, :2] = height, width
         self._headers[index, 2] = file * FILE_STEP + orientation  # last, because it marks the others as known
         return height, width
+
+    def _checked(self, data: bytes, header: ImageHeader | None) -> ImageHeader | None:
+        """Return the header, or None for an RGB image without one; raise DecodeError for another type."""
+        found = read_header(data) if header is None else header
+        if found.pixel_type != self._required_type:
+            raise DecodeError(
+                f"the image must be {self._required_type}, as the first one, got {found.pixel_type}: pack "
+                "with --convert uint8, or another dtype, or take images of each type apart"
+            )
+        return found if self._required_type != RGB else header
 
     def _file(self, index: int) -> int:
         """Return a number below 2**28 that tells the file at an index from others listed there."""
@@ -209,6 +231,11 @@ class FolderDataset(FilesDataset):
         return f"FolderDataset({self.root!r}, {len(self):,} files)"
 
     @functools.cached_property
+    def pixel_type(self) -> PixelType:
+        """The dtype and the number of channels of the first image, which all must have."""
+        return first_pixel_type([self.source])
+
+    @functools.cached_property
     def samples(self) -> list[tuple[str, int]]:
         """The (path, label) of each file, as in ImageFolder; `imgs` is the same."""
         files = self.source.files
@@ -231,14 +258,16 @@ class FolderDataset(FilesDataset):
 
     def _stored_images(self, positions: Positions) -> FileImages:
         files = self.source.files
-        return FileImages(files.path, files.read, positions.tolist(), self._headers, self.reducing_gap)
+        return FileImages(
+            files.path, files.read, positions.tolist(), self._headers, self.reducing_gap, self.pixel_type
+        )
 
     def _prefetch(self, positions: Positions) -> None:
         self.source.files.prefetch(positions.tolist())
 
     def _originals(self) -> FileOriginals:
         files = self.source.files
-        return FileOriginals(CacheableFiles(files, files.folder, alike_only=False))
+        return FileOriginals(CacheableFiles(files, files.folder, alike_only=False), self.pixel_type)
 
     def targets_of(self, positions: Positions, annotations: object = None) -> list[object]:
         return self._labels(positions).tolist()  # type: ignore[no-any-return]

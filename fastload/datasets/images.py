@@ -32,6 +32,7 @@ from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.datasets.composed import SceneImages, UprightImages
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.arrays import Pixels
+from fastload.images.pixel_types import RGB, PixelType
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened, package_of
@@ -79,6 +80,11 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         self.cache_option: Cache | None = None
         self._cache: SampleCache | None = None
         self._why_no_cache = _NOT_REQUESTED
+
+    @property
+    def pixel_type(self) -> PixelType:
+        """The dtype and the number of channels of the images before any transform."""
+        return RGB
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -139,10 +145,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         return NotImplemented if images is None else [images, targets]
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        """Apply the steps that `fetch_into` left for a device: ToDtype and Normalize at the transform's end.
-
-        Steps are left only if the images (batch, 3, height, width) are uint8, so others are final.
-        """
+        """Apply the last ToDtype and Normalize to uint8 images, which `fetch_into` leaves so for a device."""
         tail = self.pipeline().tail
         return images if tail is None or images.dtype != torch.uint8 else tail.on(images)
 
@@ -154,15 +157,12 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
     def use_cache(
         self, cache: str | Cache | None, measured: Measured | None = None, room: Room = memory_room
     ) -> CacheReport:
-        """Replace the dataset's cache.
+        """Replace the dataset's cache, and return the state of the new one, with the reason for the choice.
 
         Args:
             cache: Same meaning as for the dataset.
             measured: Known rates, for `auto`; the rest is measured here.
             room: Returns the memory that the cache may take, in bytes.
-
-        Returns:
-            The state of the new cache, with the reason for the choice.
 
         Raises:
             OptionError: This cache is not possible here.
@@ -214,10 +214,8 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
 
     #: True if a sample that cannot be made is replaced by another.
     substitutes_samples = False
-
     #: True if samples have an image.
     has_images = True
-
     #: True if the samples are in memory already, so they need no cache; if False, the class has `_originals`.
     lies_in_memory = False
 
@@ -321,7 +319,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         """Return the transform, split into parts; it is split again after a change."""
         steps = flattened(self.transform)
         if self._compiled is None or self._compiled[0] != steps:
-            self._compiled = steps, Pipeline(self.transform)
+            self._compiled = steps, Pipeline(self.transform, self.pixel_type.dtype)
         return self._compiled[1]
 
     def positions_of(self, indices: Sequence[SupportsIndex]) -> Positions:

@@ -20,6 +20,7 @@ from fastload.datasets.objects import ObjectFields
 from fastload.datasets.records import RecordImages, Records, RecordValues
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
+from fastload.images.pixel_types import RGB, PixelType
 from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader, Verify
@@ -122,7 +123,9 @@ class PackedDataset(ImageDataset):
         self.substitutes_samples = callable(on_error)
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
-        self._encoding = encoding_named(manifest.image.encoding) if manifest.image else None
+        self._encoding = None
+        if (image := manifest.image) is not None:
+            self._encoding = encoding_named(image.encoding, pixel_type=image.pixel_type)
         self.has_images = self._encoding is not None
         self._values = RecordValues(manifest)
         self._objects = ObjectFields.of(self._values.fields)
@@ -148,6 +151,11 @@ class PackedDataset(ImageDataset):
     def folder(self) -> Path | RemoteFolder:
         """The folder of the shards."""
         return self._records.folder
+
+    @property
+    def pixel_type(self) -> PixelType:
+        """The dtype and the number of channels of the images."""
+        return RGB if self._encoding is None else self._encoding.pixel_type
 
     @property
     def encoding(self) -> str | None:

@@ -32,6 +32,7 @@ Colour = tuple[int, int, int]
 
 _FONT, _FONT_SCALE, _MOST_CHARACTERS = cv2.FONT_HERSHEY_SIMPLEX, 0.38, 20
 _OPACITY = 0.4
+_PERCENTILES = (2, 98)  # which become black and white, as usual for images of the earth
 _FRACTION_BITS = 4  # in coordinates for OpenCV's drawing functions
 
 # The golden ratio as a share of the circle of hues: neighbouring classes get very different colours.
@@ -52,7 +53,8 @@ class MapStyle(Protocol):
 def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
     """Write a PNG with evenly spaced samples of a dataset, each above the name of its class.
 
-    Boxes, masks, polygons, keypoints and oriented boxes are drawn, in a colour for each class.
+    Boxes, masks, polygons, keypoints and oriented boxes are drawn, in a colour for each class. Images
+    that are not RGB of 8 bits are stretched, with their first three channels as colours, as a legend says.
 
     Args:
         dataset: A map-style dataset of (image, target), or of dicts with an `image`.
@@ -69,17 +71,20 @@ def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
     require_png(file)
     if isinstance(dataset, ImageDataset) and not dataset.has_images:
         raise OptionError(f"{dataset}: a preview shows images, and its records have none: read dataset[0]")
-    has_objects = _first_has_objects(dataset)
+    first = _first_readable(dataset)
+    has_objects, legend = _has_objects(first[1]), _legend_of(first[0])
     tile = _LARGE_TILE if has_objects else _SMALL_TILE
     most = most or (_MOST_IMAGES if not has_objects else 12)
     count = min(len(dataset), most)
     columns = min(max(count, 1), (_SHEET_WIDTH - _GAP) // (tile + _GAP))
     rows = max(-(-count // columns), 1)
-    shape = rows * (tile + _CAPTION + _GAP) + _GAP, columns * (tile + _GAP) + _GAP, 3
-    sheet = np.full(shape, _BACKGROUND, np.uint8)
+    begin = _GAP + (_CAPTION if legend else 0)
+    width = max(columns * (tile + _GAP) + _GAP, int(len(legend) / _CHARACTERS_PER_PIXEL) + 2 * _GAP)
+    sheet = np.full((rows * (tile + _CAPTION + _GAP) + begin, width, 3), _BACKGROUND, np.uint8)
+    _write(sheet, legend, _GAP, _CAPTION - 5, _INK)
     for place in range(count):
         row, column = divmod(place, columns)
-        top, left = _GAP + row * (tile + _CAPTION + _GAP), _GAP + column * (tile + _GAP)
+        top, left = begin + row * (tile + _CAPTION + _GAP), _GAP + column * (tile + _GAP)
         picture, caption = _tile(dataset, place * len(dataset) // count, tile)
         height, width = picture.shape[:2]
         down, right = top + (tile - height) // 2, left + (tile - width) // 2
@@ -129,28 +134,59 @@ def _sample(dataset: MapStyle, index: int) -> tuple[object, object]:
     )
 
 
-def _first_has_objects(dataset: MapStyle) -> bool:
-    """Return True if the first readable sample has objects or a mask."""
+def _first_readable(dataset: MapStyle) -> tuple[object, object]:
+    """Return the image and the target of the first readable sample; (None, None) if there is none."""
     for index in range(len(dataset)):
         with contextlib.suppress(DamageError, DecodeError):
-            return _has_objects(_sample(dataset, index)[1])
-    return False
+            return _sample(dataset, index)
+    return None, None
 
 
 def _has_objects(target: object) -> TypeGuard[Mapping[str, Sequence[object]]]:
     return isinstance(target, Mapping) and ("boxes" in target or "mask" in target)
 
 
-def _to_levels(image: object) -> Pixels:
-    """Return an image of any type as RGB, uint8; floats beyond 0…1, as after Normalize, are stretched."""
+def _pixels_of(image: object) -> Pixels:
+    """Return an image of any type as an array (height, width, channels)."""
     tensor = PILToTensor()(image)
     assert isinstance(tensor, torch.Tensor)
     pixels: Pixels = tensor.permute(1, 2, 0).numpy()
+    return pixels
+
+
+def _to_levels(image: object) -> Pixels:
+    """Return an image of any type as RGB, uint8, stretched if `_legend_of` says so."""
+    pixels = _pixels_of(image)
+    pixels = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
     if pixels.dtype != np.uint8:
-        low, high = float(pixels.min()), float(pixels.max())
-        low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
-        pixels = ((pixels - low) * (255 / max(high - low, 1e-9))).clip(0, 255).astype(np.uint8)
-    return pixels[:, :, :3] if pixels.shape[2] >= 3 else pixels[:, :, :1].repeat(3, axis=2)
+        levels = pixels.astype(np.float32)
+        low, high = np.zeros(1), np.ones(1)
+        if not _is_plain(pixels):
+            low, high = np.nanpercentile(levels, _PERCENTILES, axis=(0, 1))
+        levels = np.nan_to_num((levels - low) * (255 / np.maximum(high - low, 1e-9)))
+        pixels = levels.clip(0, 255).astype(np.uint8)
+    return pixels if pixels.shape[2] == 3 else pixels.repeat(3, axis=2)
+
+
+def _is_plain(pixels: Pixels) -> bool:
+    """Return True if pixels are shown as they are: of 8 bits, or floats from 0 to 1."""
+    is_in_range = pixels.dtype.kind == "f" and bool(pixels.min() >= 0 and pixels.max() <= 1)
+    return pixels.dtype == np.uint8 or is_in_range
+
+
+def _legend_of(image: object) -> str:
+    """Return how images of this type are shown; "" if as they are."""
+    if image is None:
+        return ""
+    pixels = _pixels_of(image)
+    channels, parts = pixels.shape[2], []
+    if channels > 3 or channels == 2:
+        shown = "channels 1, 2 and 3 as red, green and blue" if channels > 3 else "channel 1"
+        parts.append(f"{shown} of {channels}")
+    if not _is_plain(pixels[:, :, : 3 if channels >= 3 else 1]):
+        low, high = _PERCENTILES
+        parts.append(f"each channel stretched from percentile {low} to {high} of each image")
+    return f"{pixels.dtype}: {'; '.join(parts)}" if parts else ""
 
 
 def _class_name(classes: Sequence[object], target: object) -> str:

@@ -71,6 +71,7 @@ class RecordImages(BatchSource):
     ) -> None:
         self._records = records
         self._encoding = encoding
+        self.dtype, self.channels = encoding.pixel_type.numpy_dtype, encoding.pixel_type.channels
         self._positions = positions
         self._reducing_gap = reducing_gap
         self._orientation = orientation
@@ -105,14 +106,16 @@ class RecordImages(BatchSource):
         return [orientation_of(bytes(record.stored("image"))) for record in read]
 
     def gathered(self) -> Gathered | None:
-        if not self._encoding.is_rgb or (self._shapes != self._shapes[0]).any():
+        if not self._encoding.is_raw or (self._shapes != self._shapes[0]).any():
             return None
         stacked = self._records.stack("image", self._positions)
         shape = tuple(self._shapes[0].tolist())
-        if stacked is None or stacked[0].shape[1] != shape[0] * shape[1] * shape[2]:
+        if stacked is None or stacked[0].shape[1] != self._encoding.pixel_bytes(shape):
             return None
         stored, rows = stacked
-        return Gathered(stored.reshape(len(stored), *shape), rows)
+        return Gathered(
+            stored.view(self._encoding.pixel_type.stored_dtype).reshape(len(stored), *shape), rows
+        )
 
 
 class RecordValues:
@@ -129,7 +132,7 @@ class RecordValues:
             if field.kind == "scalar" and field.dtype not in _DTYPES_OF_PYTHON
         }
         self._pixel_encodings = {
-            field.name: encoding_named(field.encoding)
+            field.name: encoding_named(field.encoding, pixel_type=field.pixel_type)
             for field in self.fields
             if field.encoding is not None and not encoding_named(field.encoding).holds_files
         }

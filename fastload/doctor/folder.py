@@ -26,6 +26,7 @@ from fastload.doctor.watching.dataset_files import drop_pages, files_of, storage
 from fastload.doctor.watching.machine import BusyWatch
 from fastload.doctor.watching.watch import Enough, Watcher
 from fastload.errors import SourceError
+from fastload.images.blosc import find_blosc
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.loader.report import LEAST_S
@@ -36,6 +37,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
 from fastload.sources.file_source import ImageFileSource
 from fastload.sources.left_out import describe_left_out
+from fastload.sources.pixel_type import first_pixel_type
 from fastload.sources.protocol import CLASS_FOLDERS, IMAGES_ALONE, Source, evenly_spaced
 from fastload.system.signals import deferred_signals
 from fastload.system.units import format_count, format_duration, format_size
@@ -99,8 +101,13 @@ def _watched_sources(path: str, folder: Path) -> list[ExaminedLoader]:
         sources[split] = source
     # Packing, too, chooses one encoding for all splits.
     stats = estimate_stats(sources.values(), None)
-    has_jpegtran = find_jpegtran() is not None
-    encoding, reason = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
+    encoding, reason = choose_encoding(
+        replace(stats, pixel_type=first_pixel_type(sources.values())),
+        is_resized=False,
+        has_jpegtran=find_jpegtran() is not None,
+        has_blosc=find_blosc() is not None,
+        space_bytes=None,
+    )
     splits = []
     for number, (split, source) in enumerate(sources.items()):
         paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from fastload.contracts import Box
 from fastload.images.arrays import DType, Pixels, Size, with_last_axis
 from fastload.images.opencv import cv2
+from fastload.images.pixel_types import most_of
 from fastload.system.buffers import reusable_array
 
 Matrix = NDArray[np.floating]  # (3, 3)
@@ -37,6 +38,8 @@ Region = Callable[[int, Box, Size], Pixels]  # `Regions.region`
 
 #: Ultralytics' grey, and its class of unlabelled pixels in masks.
 GREY, UNLABELLED = 114, 255
+
+_BORDER_CHANNELS = 4  # the most for which OpenCV has a border colour
 
 # Pixels by which a region may be widened, and the shift in source pixels that is accepted then: a tenth
 # changes a level by at most a tenth of the step to its neighbour.
@@ -124,6 +127,12 @@ def render(canvas: Canvas, region: Region, channels: int, dtype: DType) -> Pixel
 
     `region` is called once for each visible image; it returns pixels of these channels and this dtype.
     """
+    if dtype == np.float16:  # which OpenCV neither resizes nor warps
+
+        def in_single(image: int, box: Box, size: Size) -> Pixels:
+            return region(image, box, size).astype(np.float32)
+
+        return render(canvas, in_single, channels, np.dtype(np.float32)).astype(dtype)
     matrix, resizes = canvas.matrix, canvas.axis_resizes
     if matrix is None:
         return _placed(canvas, region, canvas.bounds, channels, dtype)
@@ -142,13 +151,26 @@ def render(canvas: Canvas, region: Region, channels: int, dtype: DType) -> Pixel
 
 
 def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level: int) -> Pixels:
-    """Warp pixels by a matrix to `size` (height, width); fill with `level`."""
-    out, sides, colour = reusable_array((*size, *pixels.shape[2:]), pixels.dtype), size[::-1], (level,) * 4
+    """Warp pixels by a matrix to `size` (height, width); fill with a level of 255."""
+    if pixels.ndim == 3 and pixels.shape[2] > _BORDER_CHANNELS:
+        groups = np.split(pixels, range(_BORDER_CHANNELS, pixels.shape[2], _BORDER_CHANNELS), axis=2)
+        moved = [warped(np.ascontiguousarray(each), matrix, size, interpolation, level) for each in groups]
+        return np.concatenate(list(map(with_last_axis, moved)), axis=2)
+    out, sides = reusable_array((*size, *pixels.shape[2:]), pixels.dtype), size[::-1]
+    colour = (level_in(level, pixels.dtype),) * _BORDER_CHANNELS
     if matrix[2, 0] or matrix[2, 1]:
         cv2.warpPerspective(pixels, matrix, sides, out, interpolation, borderValue=colour)
     else:
         cv2.warpAffine(pixels, matrix[:2], sides, out, interpolation, borderValue=colour)
     return out
+
+
+def level_in(level: int, dtype: DType) -> float:
+    """Return a level of 255 as the number that has the same brightness in a dtype."""
+    if dtype == np.uint8:
+        return level
+    number = level / 255 * most_of(dtype)
+    return number if dtype.kind == "f" else round(number)
 
 
 @functools.lru_cache(16)
@@ -190,7 +212,7 @@ def _visible_part(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
 def _placed(canvas: Canvas, region: Region, box: Rectangle, channels: int, dtype: DType) -> Pixels:
     """Return the pixels of a box, which may extend beyond the canvas."""
     out = reusable_array((box[3] - box[1], box[2] - box[0], channels), dtype)
-    out.fill(canvas.fill)
+    out.fill(level_in(canvas.fill, dtype))
     for each in canvas.placements:
         x1, y1, x2, y2 = each.within(_intersection(box, canvas.bounds))
         if x1 >= x2 or y1 >= y2:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fastload.errors import DecodeError, OptionError
 from fastload.images.arrays import Pixels, StoredBytes
+from fastload.images.dicom import read_dicom
+from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.images.jpeg import EOI, SOI, parse_jpeg
+from fastload.images.numpy_files import read_npy, read_npz
 from fastload.images.opencv import cv2
+from fastload.images.pixel_types import RGB, PixelType
 from fastload.images.png import PNG_SIGNATURE, without_metadata
 from fastload.system.memory import keep_freed_memory
 
@@ -20,6 +24,11 @@ from fastload.system.memory import keep_freed_memory
 _RGB = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 _BGR = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
 _READ_AS_RGB = (SOI, PNG_SIGNATURE[: len(SOI)])
+
+# Formats that OpenCV does not read.
+READERS: dict[str | None, Callable[[StoredBytes], Pixels]] = {
+    "NumPy": read_npy, "NumPy archive": read_npz, "DICOM": read_dicom,
+}  # fmt: skip
 
 # The factors by which libjpeg can shrink each side while it decodes. (The flags named after grey only shrink;
 # those named after colour would also select BGR.)
@@ -46,9 +55,21 @@ def decode(data: StoredBytes, reduction: int = 1) -> Pixels:
     require_end(data)
     if bytes(data[: len(SOI)]) in _READ_AS_RGB:
         return imdecode(data, _RGB | _REDUCED[reduction])
+    reader = READERS.get(format_of(bytes(data[:HEAD_BYTES])))
+    if reader is not None:
+        return _to_rgb(reader(data))
     image = imdecode(data, _BGR)
     # A grey PFM comes without channels, whatever the flags.
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2RGB if image.ndim == 2 else cv2.COLOR_BGR2RGB))
+
+
+def _to_rgb(pixels: Pixels) -> Pixels:
+    """Return pixels of 8 bits in 1 or 3 channels as RGB; raise DecodeError for others."""
+    if pixels.shape[2] == 1 and pixels.dtype == np.uint8:
+        return np.repeat(pixels, 3, axis=2)
+    if PixelType.of(pixels) != RGB:
+        raise DecodeError(f"an image must be {RGB}, got {PixelType.of(pixels)}: convert it")
+    return np.ascontiguousarray(pixels)
 
 
 def is_reducible(data: StoredBytes) -> bool:
@@ -91,12 +112,13 @@ def imdecode(data: StoredBytes, flags: int) -> Pixels:
 
 
 def encode(image: Pixels, suffix: str, options: Sequence[int] = ()) -> bytes:
-    """Encode uint8 pixels, RGB (height, width, 3) or grey (height, width), as a file such as `.jpg`.
+    """Encode pixels, RGB(A) (height, width, 3 or 4) or grey (height, width), as a file such as `.jpg`.
 
     The options are OpenCV's IMWRITE constants, each followed by its value. Raises OptionError if the format
     cannot hold the image: JPEG is limited to 65500 pixels a side.
     """
-    bgr = image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    code = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
+    bgr = image if image.ndim == 2 else cv2.cvtColor(image, code[image.shape[2]])
     try:
         is_encoded, data = cv2.imencode(suffix, bgr, options)
     except cv2.error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import struct
 import tempfile
@@ -35,9 +36,16 @@ _SIGNATURES = {
     "PFM": (b"PF\n", b"Pf\n"),
     "Radiance HDR": (b"#?RADIANCE", b"#?RGBE"),
     "OpenEXR": (b"\x76\x2f\x31\x01",),
+    "NumPy": (b"\x93NUMPY",),
 }
-# OpenCV would reduce these to 8 bits, or clip them to white.
-_FLOATING = {"PFM", "Radiance HDR", "OpenEXR"}
+NUMPY_FORMATS = ("NumPy", "NumPy archive")
+"""Formats of arrays, which need not be images."""
+
+# A zip archive, whose first entry has its name at byte 30 (APPNOTE 6.3.10, section 4.3.7).
+_ZIP, _ZIP_NAME, _NPY = b"PK\x03\x04", 30, b".npy"
+
+# The packages that read these, which OpenCV does not.
+_PACKAGES = {"DICOM": "pydicom"}
 
 # The sizes of BMP's headers, from OS/2's to Windows 98's: text files may begin with "BM" too.
 _BMP_HEADERS = {12, 16, 40, 52, 56, 64, 108, 124}
@@ -63,6 +71,8 @@ def format_of(head: bytes, suffix: str = "") -> str | None:
     `head` is the file's first `HEAD_BYTES` bytes; without a suffix, such as `.nef`, camera raws cannot be
     distinguished from TIFFs.
     """
+    if head[128:132] == b"DICM":  # after a preamble, which may be that of a TIFF (PS3.10, section 7.1)
+        return "DICOM"
     found = next((name for name, starts in _SIGNATURES.items() if head.startswith(starts)), None)
     if found == "TIFF" and suffix.lower() in _RAW_SUFFIXES:
         return _RAW
@@ -76,8 +86,8 @@ def format_of(head: bytes, suffix: str = "") -> str | None:
         return "BMP"
     if _PNM.match(head):
         return "PNM"
-    if head[128:132] == b"DICM":
-        return "DICOM"
+    if head.startswith(_ZIP) and head[_ZIP_NAME:][: int.from_bytes(head[26:28], "little")].endswith(_NPY):
+        return "NumPy archive"
     return "SVG" if head.lstrip().startswith(b"<") and b"<svg" in head else None
 
 
@@ -93,14 +103,17 @@ def _iso_format(head: bytes) -> str | None:
 
 
 def unreadable_reason(format: str, head: bytes) -> str | None:
-    """Return why images of a format cannot be read, or None if this build of OpenCV reads them.
+    """Return why images of a format cannot be read, or None if OpenCV or an installed package reads them.
 
     `format` is a result of `format_of`, `head` the first `HEAD_BYTES` bytes of a file of the format.
     """
     if format == _RAW:
         return f"{format}, of which OpenCV reads only previews"
-    if format in _FLOATING:
-        return f"{format}, whose numbers do not fit into 8 bits a channel"
+    if (package := _PACKAGES.get(format)) is not None:
+        is_installed = importlib.util.find_spec(package) is not None
+        return None if is_installed else f"{format}, which {package} reads (pip install {package})"
+    if format in NUMPY_FORMATS:
+        return None
     if format not in _readable and _has_reader(head):
         _readable.add(format)
     return None if format in _readable else f"{format}, which OpenCV does not read here"

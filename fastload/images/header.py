@@ -15,6 +15,7 @@ than 8 bits, some JPEG 2000 of 16 bits.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import struct
@@ -24,14 +25,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastload.errors import DecodeError
+from fastload.errors import DecodeError, LibraryMissingError
 from fastload.images.arrays import Pixels
-from fastload.images.decode import decode, imdecode, require_end
+from fastload.images.decode import READERS, decode, imdecode, require_end
+from fastload.images.encoding_names import DTYPES
 from fastload.images.exif import avif_orientation, webp_orientation
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.images.jpeg import EOI, SOI, SOS, JpegLayout, parse_jpeg, segments
 from fastload.images.opencv import cv2
+from fastload.images.pixel_types import MOST_CHANNELS, RGB, PixelType, picture_type
 from fastload.images.png import PNG_SIGNATURE, PngLayout, are_rows_intact, parse_png
+from fastload.images.tiff import read_tiff_layout
+from fastload.images.unchanged import decode_as
 
 _MOST_PIXELS = 1 << 30  # OpenCV's CV_IO_MAX_IMAGE_PIXELS
 # The longest side in pixels: libjpeg's JPEG_MAX_DIMENSION, libpng's PNG_USER_WIDTH_MAX.
@@ -60,6 +65,7 @@ class ImageHeader:
     channels: int  # 1 grey, 2 grey and alpha, 3 colour (a palette too), 4 colour and alpha, or CMYK
     bit_depth: int  # of a channel; of a palette, of its index
     orientation: int  # EXIF's, 1 to 8; 1, upright, if the file has none
+    pixel_type: PixelType = RGB  # dtype and channels as the image is decoded
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -76,7 +82,7 @@ class ValidFile(NamedTuple):
     """A file whose image can be read."""
 
     header: ImageHeader
-    rgb: Pixels | None  # as from `decode`, if the file had to be decoded to judge it
+    pixels: Pixels | None  # as from `decode_as`, if the file had to be decoded to judge it
 
 
 def parsed_header(data: bytes) -> ImageHeader | None:
@@ -122,39 +128,72 @@ def validate_file(data: bytes) -> ValidFile:
     if data.startswith(PNG_SIGNATURE):
         png = parse_png(data)
         _require_size("png", png.height, png.width)
-        is_intact = png.is_usual and are_rows_intact(png)
-        return ValidFile(_header_of(png), None if is_intact else decode(data))
+        is_intact, header = png.is_usual and are_rows_intact(png), _header_of(png)
+        return ValidFile(header, None if is_intact else decode_as(data, header.pixel_type))
     _require_no_run_lengths(data)
-    header, rgb = _decode_other(data)
-    _require_agreement(data, rgb)
-    return ValidFile(header, rgb)
+    header, pixels = _decode_other(data)
+    if header.pixel_type == RGB:
+        assert pixels is not None
+        _require_agreement(data, pixels)
+    return ValidFile(header, decode_as(data, header.pixel_type) if pixels is None else pixels)
 
 
 def _header_of(layout: JpegLayout | PngLayout) -> ImageHeader:
-    name = "jpeg" if isinstance(layout, JpegLayout) else "png"
     height, width, channels = layout.height, layout.width, layout.channels
-    return ImageHeader(name, height, width, channels, layout.bit_depth, layout.orientation)
+    if isinstance(layout, JpegLayout):
+        return ImageHeader("jpeg", height, width, channels, layout.bit_depth, layout.orientation)
+    pixels = picture_type("uint16" if layout.bit_depth > 8 else "uint8", channels)
+    return ImageHeader("png", height, width, channels, layout.bit_depth, layout.orientation, pixels)
 
 
-def _decode_other(data: bytes) -> tuple[ImageHeader, Pixels]:
+def _decode_other(data: bytes) -> tuple[ImageHeader, Pixels | None]:
+    """Return the header of another format, and the pixels if they had to be decoded for it."""
     if not data:
         raise DecodeError("an image must have bytes, got none: the file is empty")
+    format = format_of(data[:HEAD_BYTES])
+    if format in READERS:
+        return _header_of_pixels(data, READERS[format](data))
+    if format == "TIFF":
+        # OpenCV reads pictures without tifffile, and some that tifffile does not.
+        with contextlib.suppress(DecodeError, LibraryMissingError):
+            header = _header_of_tiff(data)
+            if header.pixel_type != RGB:
+                return header, None
     try:
         image = imdecode(data, cv2.IMREAD_UNCHANGED)
     except DecodeError:
         image = decode(data)  # OpenCV reads a grey JPEG 2000 with alpha in no other way
-    # Floating-point images have no levels: OpenCV clips them to white or black.
-    if image.dtype not in (np.uint8, np.uint16):
-        raise DecodeError(
-            f"an image must be one that can be read as RGB of 8 bits a channel, got {image.dtype} "
-            f"{image.shape}: convert it before packing"
-        )
+    channels = 1 if image.ndim == 2 else image.shape[2]
+    if image.dtype != np.uint8:
+        if format == "TIFF":
+            return _header_of_tiff(data), None
+        pixels = decode_as(data, PixelType(image.dtype.name, channels))
+        return _header_of_pixels(data, pixels)
     rgb = decode(data)
     height, width = rgb.shape[:2]
-    channels = 1 if image.ndim == 2 else image.shape[2]
     if channels == 1 and (rgb[:, :, 1:] != rgb[:, :, :1]).any():
         channels = 3  # OpenCV reports a bitmap in OS/2's form as grey although it has colours
     return ImageHeader("other", height, width, channels, 8 * image.itemsize, orientation_of(data)), rgb
+
+
+def _header_of_tiff(data: bytes) -> ImageHeader:
+    height, width, channels, pixels = read_tiff_layout(data)
+    return ImageHeader("other", height, width, channels, 8 * pixels.numpy_dtype.itemsize, 1, pixels)
+
+
+def _header_of_pixels(data: bytes, pixels: Pixels) -> tuple[ImageHeader, Pixels]:
+    """Return the header of an image without one that is read, and its pixels as `decode_as` returns them."""
+    height, width, channels = pixels.shape
+    kind = PixelType.of(pixels)
+    if not kind.is_possible or 0 in pixels.shape:
+        raise DecodeError(
+            f"an image must have pixels of {', '.join(DTYPES)} in 1 to {MOST_CHANNELS} channels, got "
+            f"{pixels.dtype} {pixels.shape}: convert it before packing"
+        )
+    if kind.dtype == "uint8" and channels in (1, 3):
+        kind, pixels = RGB, decode(data)
+    bits = 8 * pixels.itemsize
+    return ImageHeader("other", height, width, channels, bits, orientation_of(data), kind), pixels
 
 
 def _require_size(image_format: str, height: int, width: int) -> None:

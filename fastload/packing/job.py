@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from fastload._version import __version__
 from fastload.errors import DestinationError, FastloadError, OptionError, PackError, SourceError
+from fastload.images.blosc import find_blosc
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2, require_opencv
@@ -36,7 +37,9 @@ from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, open_source
 from fastload.sources.account import without_skipped
+from fastload.sources.bands import joined_bands
 from fastload.sources.files import digest_of, safe_key
+from fastload.sources.pixel_type import first_pixel_type
 from fastload.sources.protocol import Source
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
@@ -58,6 +61,8 @@ def pack(
     shorter_side: int | None = None,
     size: tuple[int, int] | int | None = None,
     space: int | str | None = None,
+    convert: str | None = None,
+    bands: Sequence[str] | None = None,
     fields: Sequence[Field] | None = None,
     columns: Mapping[str, ColumnKind] | None = None,
     layout: str | None = None,
@@ -74,9 +79,8 @@ def pack(
 
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset in
-            another layout, such as YOLO's, as a folder or a file (see the page "Packing" of the
-            documentation); or a map-style dataset whose samples are (image, target), dicts with an "image",
-            or numbers, arrays and texts without one.
+            another layout, such as YOLO's, as a folder or a file (see the page "Packing"); or a map-style
+            dataset of (image, target), dicts with an "image", or numbers, arrays and texts without one.
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
@@ -91,11 +95,12 @@ def pack(
         shorter_side: Shrink images whose shorter side is larger, to this many pixels.
         size: Resize every image to exactly (height, width), or to a square.
         space: The space that `auto` may fill, in bytes or as `20GB`; None for 4 times the source's size.
+        convert: The dtype to which images are converted (by `ToDtype(scale=True)`); None for the first one's.
+        bands: Channels that are files of their own, as ("red", "nir"), the ends of their names, or columns.
         fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
             `int`, `float`, `label` for labels, or `path` for names of images.
-        layout: The layout of a source that could be read in two ways, as the page "Packing" names it:
-            `classes` for class folders, for example.
+        layout: The layout of a source that could be read in two ways, such as `classes` for class folders.
         on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.
         part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; `merge`
             makes the dataset of all parts.
@@ -124,6 +129,7 @@ def pack(
         on_error=on_error,
         limit=limit_of(max_side, shorter_side, size),
         space_bytes=None if space is None else parse_size(space),
+        convert=convert,
     )
     if workers is not None and not (isinstance(workers, int) and workers >= 1):
         raise OptionError(f"workers must be a whole number, at least 1, got {workers!r}")
@@ -134,7 +140,7 @@ def pack(
     executor_context = executor_for(on, workers, source)
     staging = Staging(dest, overwrite, is_part=part is not None, storage_options=storage_options)
     with signals.unwinding(), staging, executor_context as executor:
-        sources = open_source(source, fields, columns, layout)
+        sources = joined_bands(open_source(source, fields, columns, layout), bands)
         job = _PackJob(sources, options, part, executor, workers or usable_cpus(), staging, progress, began)
         try:
             return job.run()
@@ -226,15 +232,17 @@ class _PackJob:
         options = self.options
         if not self._have_images():
             return None, ""
-        name, reason = options.encode, ""
+        name, reason, sources = options.encode, "", self.sources.values()
+        pixel_type = first_pixel_type(sources, options.convert)
         if name == "auto":
             name, reason = choose_encoding(
-                estimate_stats(self.sources.values(), options.limit),
+                replace(estimate_stats(sources, options.limit), pixel_type=pixel_type),
                 is_resized=options.limit is not None,
                 has_jpegtran=find_jpegtran() is not None,
+                has_blosc=find_blosc() is not None,
                 space_bytes=options.space_bytes,
             )
-        encoding = encoding_named(name, options.quality)
+        encoding = encoding_named(name, options.quality, pixel_type)
         if options.quality is not None and "quality" not in encoding.parameters():
             chosen = f"auto chose {name} ({reason})" if reason else f"{name} has none"
             raise OptionError(f"quality is that of the encoding jpeg, and {chosen}: leave it out")
@@ -254,16 +262,16 @@ class _PackJob:
                 f"{', '.join(with_images)} but not in {', '.join(others)}: pack the splits one by one"
             )
         options = self.options
-        of_images = (options.quality, options.limit, options.space_bytes)
-        if options.encode != "auto" or any(each is not None for each in of_images):
+        of_images = {options.quality, options.limit, options.space_bytes, options.convert}
+        if options.encode != "auto" or of_images != {None}:
             raise OptionError(
-                f"{name}: has no images, to which encode, quality, space and sizes apply: leave these "
-                "options out"
+                f"{name}: has no images, to which encode, quality, space, convert and sizes apply: leave "
+                "these options out"
             )
         return False
 
     def _recipe(self, split: str, source: Source, encoding: Encoding | None) -> Recipe:
-        image = () if encoding is None else (Field("image", "image", encoding=encoding.name),)
+        image = () if encoding is None else (Field.image("image", encoding.name, encoding.pixel_type),)
         return Recipe(source, (*image, *source.fields), encoding, self.options, split)
 
     def _manifest(self, source: Source, recipe: Recipe) -> Manifest:

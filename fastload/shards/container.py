@@ -107,7 +107,7 @@ class Payload:
     column: str | None
     path: Path  # the bytes start at the writer's `payload_offset`
     offsets: NDArray[np.uint64]  # of records, n + 1 values, relative to the first byte of the payload
-    row_shape: tuple[int, ...] | None = None  # (height, width, channels) if every record holds such pixels
+    row_shape: tuple[int, ...] | None = None  # (height, width, bytes of a pixel), if all have such pixels
 
     @property
     def size_bytes(self) -> int:

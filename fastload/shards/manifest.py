@@ -24,7 +24,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.remote_errors import text_of
 from fastload.shards.schema import Column, Field, image_of, record_columns
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _OLDEST_VERSION = 2  # a manifest has the lowest version that has its fields, so that older releases read it
 _WITHOUT_IMAGE_VERSION = 4
 MANIFEST_NAME = "manifest.json"

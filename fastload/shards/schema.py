@@ -22,7 +22,9 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from fastload.errors import FormatError, OptionError
+from fastload.images.encoding_names import DTYPES as IMAGE_DTYPES
 from fastload.images.encoding_names import ENCODING_NAMES
+from fastload.images.pixel_types import MOST_CHANNELS, RGB, PixelType
 from fastload.shards.json_values import JsonValue
 
 FieldKind = Literal[
@@ -81,10 +83,11 @@ class Field:
         kind: `image` (encoded pixels), `scalar` (one number), `vector` (an array of one shape),
             `ragged` (any number of rows of one shape), `text` (UTF-8), `bytes`; of objects: `boxes`,
             `polygons` (any number for each object), `keypoints`, `corners` (of oriented boxes); `texts`.
-        dtype: The element type of a scalar, vector or ragged field; `float64` for coordinates; `uint8` for
-            the others.
-        shape: The shape of a vector, or of one row of a ragged field or of coordinates; `()` for the others.
-        encoding: The encoding of an image: `keep`, `tiled`, `jpeg`, `yuv420` or `raw`.
+        dtype: The element type of a scalar, vector or ragged field; `float64` for coordinates; of an image's
+            pixels, `uint8`, `uint16`, `int16`, `float16` or `float32`; `uint8` for the others.
+        shape: The shape of a vector, or of one row of a ragged field or of coordinates; of an image, its
+            number of channels, as in `(4,)`, unless it is RGB of 8 bits; `()` for the others.
+        encoding: The encoding of an image: `keep`, `tiled`, `jpeg`, `yuv420`, `blosc` or `raw`.
         format: The numbers of a box: `cxcywh`, `xywh` or `xyxy`; `mask` for an image of classes,
             `masks` for the objects' masks below each other.
         relative: Coordinates are fractions of the image's width and height instead of pixels.
@@ -135,6 +138,13 @@ class Field:
                 yield f"{must}, got {self.format!r}"
         elif self.format is not None and (self.kind != "image" or self.format not in get_args(MaskFormat)):
             yield f"{self.kind} has no format {self.format!r}: leave it out"
+        elif self.kind == "image":
+            is_stated = len(self.shape) == 1 or (not self.shape and self.dtype == RGB.dtype)
+            if not is_stated or not self.pixel_type.is_possible:
+                must = (
+                    f"an image has a dtype among {', '.join(IMAGE_DTYPES)} and 1 to {MOST_CHANNELS} channels"
+                )
+                yield f"{must}, as in dtype='uint16', shape=(4,), got {self.dtype} and {self.shape}"
         elif self.shape and self.kind not in ("vector", "ragged"):
             yield f"{self.kind} has no shape, got {self.shape}: make it a vector"
         # Rows of zero bytes could not be counted.
@@ -150,6 +160,17 @@ class Field:
             yield f"{must}, got {self.encoding!r}"
 
     @property
+    def pixel_type(self) -> PixelType:
+        """The dtype and the number of channels of an image."""
+        return PixelType(self.dtype, self.shape[0]) if self.shape else RGB
+
+    @classmethod
+    def image(cls, name: str, encoding: str, pixel_type: PixelType = RGB) -> Field:
+        """Return the field of an image whose pixels have a type."""
+        shape = () if pixel_type == RGB else (pixel_type.channels,)
+        return cls(name, "image", pixel_type.dtype, shape, encoding=encoding)
+
+    @property
     def is_of_objects(self) -> bool:
         """True if the value has one part for each object of the image."""
         return self.per_object or self.kind in _COORDINATE_KINDS
@@ -162,6 +183,8 @@ class Field:
     @property
     def least_version(self) -> int:
         """The lowest version of the format that has such a field."""
+        if self.kind == "image" and (self.shape or self.encoding == "blosc"):
+            return 5
         is_new = self.kind == "texts" or self.is_of_objects or self.internal or self.format
         return 3 if is_new else 2
 

@@ -114,6 +114,8 @@ def _open_folder(path: str, layout: str | None) -> dict[str, Source]:
 def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSource]:
     """List the images of class folders by split, selected by suffix as by torchvision's ImageFolder.
 
+    If no file has such a suffix, they are selected by content.
+
     SourceError is raised for every other layout, and for class folders in doubt unless `layout` is "classes".
     """
     if layout not in (None, CLASSES.name):
@@ -123,7 +125,7 @@ def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSo
         for claim in _claims(listing):
             raise _other_layout(listing, claim, listing)
         _require_no_doubt(listing)
-    return list_classes(listing, by_content=False)
+    return list_classes(listing, by_content=not any(each.images for each in listing.folders.values()))
 
 
 def _undoubted(sources: dict[str, Source], layout: str | None) -> dict[str, Source]:

@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from fastload.errors import DamageError, DecodeError, FormatError, RemoteMissingError
-from fastload.images.decode import encode
-from fastload.images.encodings import ENCODINGS, encoding_named
+from fastload.images.encodings import ENCODINGS, as_file, encoding_named
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.attachment import Attachment, read_attachment
 from fastload.shards.json_values import JsonValue
@@ -29,6 +28,7 @@ from fastload.system.units import format_count
 
 _SUFFIXES = {
     "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
+    "NumPy": ".npy", "NumPy archive": ".npz", "DICOM": ".dcm", "PFM": ".pfm", "OpenEXR": ".exr",
     "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
 }  # fmt: skip
 
@@ -136,9 +136,10 @@ def _stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes
     shape = record.image_shape(field.name)
     if not shape[0]:
         return bytes(stored), ""  # kept although it is not a readable image
-    encoding = encoding_named(field.encoding)
+    encoding = encoding_named(field.encoding, pixel_type=field.pixel_type)
     if not encoding.holds_files:
-        return encode(encoding.decode(stored, shape), ".png"), ".png"
+        file = as_file(encoding.decode(stored, shape), field.pixel_type)
+        return file, _SUFFIXES[format_of(file[:HEAD_BYTES]) or ""]
     # Only the first image of a record has a file name, and only if the source has files.
     if encoding.is_lossless and is_first and Path(record.key).suffix:
         return bytes(stored), ""

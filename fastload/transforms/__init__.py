@@ -44,7 +44,8 @@ from fastload.transforms.levels.converting import (
     ToPureTensor,
     ToTensor,
 )
-from fastload.transforms.levels.rescaling import LinearTransformation, Normalize, ToDtype
+from fastload.transforms.levels.rescaling import Normalize, ToDtype
+from fastload.transforms.levels.whitening import LinearTransformation
 from fastload.transforms.mixing.batches import CutMix, MixUp
 from fastload.transforms.mixing.mosaics import LetterBox, Mosaic, ObjectPerspective, RandomHSV
 from fastload.transforms.mixing.objects import CopyPaste, ObjectCutMix, ObjectMixUp

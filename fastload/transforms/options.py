@@ -155,7 +155,7 @@ def to_probability(p: object) -> float:
 
 
 def to_colour(fill: FillColour, channels: int | None = None) -> tuple[float, ...]:
-    """Return a fill colour as the four numbers that OpenCV takes; those of missing channels are 0.
+    """Return a fill colour as at least the four numbers that OpenCV takes; those of missing channels are 0.
 
     It must be one number, one for each of `channels` (None: not known yet), or None for 0.
     """
@@ -166,7 +166,7 @@ def to_colour(fill: FillColour, channels: int | None = None) -> tuple[float, ...
         colour *= channels if len(colour) == 1 else 1
         rule = f"fill must be one number, or one for each of {channels} channels"
         require(len(colour) == channels, rule, fill)
-    return (*colour, 0, 0, 0)[:4]
+    return (*colour, 0, 0, 0)[: max(4, len(colour))]
 
 
 @functools.lru_cache(256)

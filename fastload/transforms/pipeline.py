@@ -45,6 +45,8 @@ from fastload.transforms.transform import (
 # steps run on one image after the other, which stays in the core's cache.
 _WHOLE_BATCH_BYTES = 16_384
 
+_PICTURE_CHANNELS = (1, 3)  # of images that other libraries get as PIL images
+
 
 class Drawn(NamedTuple):
     """A pipeline with the parameters of a batch."""
@@ -72,11 +74,12 @@ class Drawn(NamedTuple):
 class Pipeline:
     """A dataset's transform (a Compose, one of fastload's transforms, or any callable), split into parts.
 
-    `scenes` are the transforms of scenes at the beginning, which are done before all others; `dtype` is that
-    of pixels before the tail. If any step is a callable of another library, it is foreign.
+    It is made for images of a dtype, by its name. `scenes` are the transforms of scenes at the beginning,
+    which are done before all others; `dtype` is that of pixels before the tail. If any step is a callable of
+    another library, it is foreign.
     """
 
-    def __init__(self, transform: AnyTransform | None) -> None:
+    def __init__(self, transform: AnyTransform | None, dtype: str = "uint8") -> None:
         steps = to_steps(flattened(transform))
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
         scenes: list[SceneTransform] = []
@@ -103,7 +106,7 @@ class Pipeline:
         #: The steps that cannot run on a device.
         self.host_steps = [step for step in (*scenes, *self._before_tail) if not _runs_on_device(step)]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
-        self.dtype = Rescale.of(dtypes, torch.uint8).dtype
+        self.dtype = Rescale.of(dtypes, getattr(torch, dtype)).dtype
 
     @property
     def tail(self) -> Rescale | None:
@@ -190,5 +193,6 @@ def _foreign_result(step: AnyTransform, image: object) -> object:
         if package_of(step) != "torchvision" and not isinstance(step, TakesPILImages):
             image = np.ascontiguousarray(image)
         else:
-            image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
+            is_picture = image.dtype == np.uint8 and image.shape[2] in _PICTURE_CHANNELS
+            image = to_pil(image) if is_picture else to_tensor(image)
     return call_foreign(step, image)

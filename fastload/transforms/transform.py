@@ -228,8 +228,8 @@ class Transform(Described):
         """Raise OptionError unless the transform accepts pixels of this dtype."""
         if dtype != np.uint8 and not self.takes_any_dtype:
             raise OptionError(
-                f"{type(self).__name__} takes uint8 pixels, got {dtype}: "
-                "put it before ToTensor, ToDtype and Normalize"
+                f"{type(self).__name__} takes uint8 pixels, got {dtype}: put it before ToTensor, ToDtype and "
+                "Normalize, or ToDtype(torch.uint8, scale=True) before it"
             )
 
 

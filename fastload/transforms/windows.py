@@ -31,6 +31,8 @@ _OPENCV_DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "float16", "float
 # quarter of a megabyte.
 _MOST_MASK_BYTES = 4 << 20
 
+_CHANNELS_OF_COLOURS = 4  # of OpenCV's borders
+
 _WORD_BYTES = 8
 
 
@@ -58,7 +60,7 @@ def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillLevels = 0, mode
             f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to add to "
             f"an image of {image.shape[0]}x{image.shape[1]}"
         )
-    if image.dtype.name not in _OPENCV_DTYPES:
+    if image.dtype.name not in _OPENCV_DTYPES or image.shape[2] > _CHANNELS_OF_COLOURS:
         return _padded_by_numpy(image, rows, columns, fill, mode)
     colour = _levels(fill, image).tolist()
     return with_last_axis(cv2.copyMakeBorder(image, *rows, *columns, BORDERS[mode], value=colour))
@@ -195,7 +197,7 @@ def _masks(
 
 
 def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillLevels, mode: str) -> Pixels:
-    """Pad pixels of a dtype that OpenCV lacks: it would turn int64 into int32."""
+    """Pad pixels of a dtype or of more channels than OpenCV has: it would turn int64 into int32."""
     if mode != "constant":
         return np.pad(image, (rows, columns, (0, 0)), mode)  # type: ignore[call-overload, no-any-return]
     height, width, channels = image.shape
@@ -206,5 +208,5 @@ def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillLev
 
 
 def _levels(fill: FillLevels, image: Pixels) -> Pixels:
-    """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
+    """Return a colour as four levels or more of a dtype, integers rounded down as in torchvision."""
     return np.array(to_levels(fill, image.shape[2], image.dtype)).astype(image.dtype)

@@ -26,6 +26,7 @@ from fastload.images.decode import imdecode
 from fastload.images.encodings import encoding_named
 from fastload.images.header import orientation_of
 from fastload.images.opencv import cv2
+from fastload.images.pixel_types import RGB
 from fastload.images.region import swaps_sides, upright
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.record import Record
@@ -66,6 +67,11 @@ class PackedImages:
         manifest = self._reader.manifest
         if manifest.image is None:
             raise OptionError(f"{folder}: must have images to train YOLO, and its records have none")
+        if manifest.image.pixel_type != RGB:
+            raise OptionError(
+                f"{folder}: must have images of {RGB} to train YOLO, got {manifest.image.pixel_type}: pack "
+                "them with --convert uint8, or give Ultralytics the files, of which it takes others"
+            )
         self._encoding = encoding_named(manifest.image.encoding)
         self._is_upright = bool(manifest.details.get("is_upright"))
         self._fields = {field.name: field for field in manifest.fields}

@@ -8,7 +8,8 @@ import torch
 import fastload
 import fastload.transforms as T
 from fastload.cli.main import main
-from fastload.datasets.preview import colour_of, draw_objects, write_sheet
+from fastload.datasets.preview import _legend_of, _to_levels, colour_of, draw_objects, write_sheet
+from tests.images.wide import scene
 
 GREY = 90
 
@@ -152,3 +153,41 @@ def test_records_without_an_image_have_nothing_to_see(tmp_path, capsys):
     assert main(["info", path]) == 0
     assert "images     none" in capsys.readouterr().out
     assert not (tmp_path / "sheet.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "legend"),
+    [
+        ("uint16", 1, "uint16: each channel stretched from percentile 2 to 98 of each image"),
+        ("float32", 3, ""),
+        ("uint8", 5, "uint8: channels 1, 2 and 3 as red, green and blue of 5"),
+        (
+            "int16",
+            7,
+            "int16: channels 1, 2 and 3 as red, green and blue of 7; each channel stretched from "
+            "percentile 2 to 98 of each image",
+        ),
+    ],
+)
+def test_other_types_are_stretched_and_a_legend_says_so(dtype, channels, legend, tmp_path):
+    image = scene(40, 50, channels, dtype)
+    image = image.clip(0, 1) if dtype == "float32" else image
+    assert _legend_of(image) == legend
+    levels = _to_levels(image)
+    assert (levels.dtype, levels.shape) == (np.uint8, (40, 50, 3))
+    if "stretched" in legend:
+        low, high = np.percentile(image[:, :, 0], (2, 98))
+        wanted = ((image[:, :, 0].astype(float) - low) * 255 / (high - low)).clip(0, 255)
+        assert np.abs(levels[:, :, 0] - wanted).max() <= 1
+    heights = []
+    for samples in ([(image, 0)], [(image[:, :, :1].astype(np.uint8), 0)]):
+        assert write_sheet(samples, tmp_path / "sheet.png") == 1
+        heights.append(cv2.imread(str(tmp_path / "sheet.png")).shape[0])
+    assert heights[0] - heights[1] == (18 if legend else 0)
+
+
+def test_numbers_that_are_missing_are_black():
+    image = scene(40, 50, 1, "float32") * 9
+    image[:20] = np.nan
+    assert not _to_levels(image)[:20].any()
+    assert _to_levels(image)[20:].max() == 255

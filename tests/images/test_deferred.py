@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastload.contracts import Box
-from fastload.images.canvas import GREY, Canvas, Placement
+from fastload.images.canvas import GREY, Canvas, Placement, level_in
 from fastload.images.deferred import DeferredImage
 from fastload.images.resize import Resampling, resize
 
@@ -62,7 +62,7 @@ def test_steps_give_what_they_give_one_by_one(channels, dtype, steps):
 @pytest.mark.parametrize(("channels", "dtype"), KINDS)
 def test_placed_images_may_be_cropped_flipped_and_changed(channels, dtype):
     stored = noise(20, 30, channels, dtype)
-    expected = np.full((40, 50, channels), GREY, dtype)
+    expected = np.full((40, 50, channels), level_in(GREY, np.dtype(dtype)), dtype)
     expected[5:25, 10:40] = stored
     canvas = Canvas((40, 50), (Placement(0, (20, 30), (20, 30), 10, 5),), None, (40, 50))
     image = DeferredImage.on(canvas, [DeferredImage.of_pixels(stored)])

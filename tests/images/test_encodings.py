@@ -36,7 +36,6 @@ FILES = {
     "grey and alpha": lambda: file_of(photo(75, 131), "PNG", "LA"),
     "alpha": lambda: file_of(photo(75, 131), "PNG", "RGBA"),
     "palette": lambda: file_of(photo(75, 131), "PNG", "P"),
-    "16 bit": lambda: cv2.imencode(".png", photo(75, 131).astype(np.uint16) * 257)[1].tobytes(),
     "webp": lambda: file_of(photo(75, 131), "WEBP"),
     "tiff": lambda: file_of(photo(75, 131), "TIFF"),
 }  # fmt: skip
@@ -143,12 +142,26 @@ class EncodingSuite:
 
     @pytest.mark.parametrize(
         "pixels",
-        [np.zeros((4, 4, 3)), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8)],
-        ids=["float", "four channels", "empty"],
+        [np.zeros((4, 4, 3)), np.zeros((3, 32, 32), np.uint8), np.zeros((0, 4, 3), np.uint8)],
+        ids=["double precision", "channels first", "empty"],
     )
-    def test_other_arrays_are_refused(self, pixels):
-        with pytest.raises(SourceError, match="pixels must be uint8"):
+    def test_arrays_that_are_no_images_are_refused(self, pixels):
+        with pytest.raises(SourceError, match=r"pixels must be \(height, width, channels\)"):
             self.stored(pixels)
+
+    @pytest.mark.parametrize(
+        "pixels",
+        [np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3), np.uint16), np.zeros((4, 4), np.float32)],
+        ids=lambda pixels: f"{pixels.dtype} {pixels.shape}",
+    )
+    def test_images_of_another_type_are_refused(self, pixels):
+        with pytest.raises(DecodeError, match="the image must be uint8 in 3 channels, as the first one"):
+            self.stored(pixels)
+
+    def test_files_of_another_type_are_refused_with_the_option_that_converts_them(self):
+        source = cv2.imencode(".png", photo(75, 131).astype(np.uint16) * 257)[1].tobytes()
+        with pytest.raises(DecodeError, match="got uint16 in 3 channels: pack with --convert uint8"):
+            self.stored(source)
 
     def test_a_progressive_jpeg_that_cannot_be_decoded_is_refused(self):
         damaged = bytearray(FILES["progressive"]())
@@ -177,7 +190,7 @@ class KeepsFiles(EncodingSuite):
         with pytest.raises(OptionError, match=f"{self.encoding.name} encoding stores every pixel"):
             self.stored(photo(8, 8), SizeLimit(max_side=4))
 
-    @pytest.mark.parametrize("kind", ["png", "palette", "16 bit", "webp", "tiff"])
+    @pytest.mark.parametrize("kind", ["png", "palette", "webp", "tiff"])
     def test_other_files_stay_byte_for_byte(self, kind):
         source = FILES[kind]()
         assert self.stored(source).data == source
@@ -330,5 +343,5 @@ def test_each_encoding_has_its_help_and_a_row_on_the_pages_of_encodings():
 
 
 def test_an_unknown_encoding_is_refused():
-    with pytest.raises(OptionError, match="keep, tiled, jpeg, yuv420, raw, got 'webp'"):
+    with pytest.raises(OptionError, match="keep, tiled, jpeg, yuv420, blosc, raw, got 'webp'"):
         encoding_named("webp")

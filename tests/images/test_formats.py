@@ -1,5 +1,8 @@
 """Recognition of formats by the first bytes of a file, and of those that OpenCV reads."""
 
+import io
+
+import numpy as np
 import pytest
 
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
@@ -43,5 +46,14 @@ def test_similar_first_bytes_are_distinguished(head, suffix, expected):
     assert format_of(head, suffix) == expected
 
 
-def test_floating_point_formats_are_refused():
-    assert "8 bits" in unreadable_reason("PFM", b"PF\n3 3\n-1\n")
+def test_floating_point_formats_are_read():
+    assert unreadable_reason("PFM", b"PF\n3 3\n-1\n") is None
+
+
+def test_arrays_are_recognised_by_their_first_bytes():
+    file = io.BytesIO()
+    np.savez(file, np.zeros((2, 2)))
+    assert format_of(file.getvalue()[:HEAD_BYTES]) == "NumPy archive"
+    assert format_of(b"\x93NUMPY\x01\x00") == "NumPy"
+    assert format_of(b"II*\0".ljust(128, b"\0") + b"DICM") == "DICOM"
+    assert format_of(b"PK\x03\x04" + bytes(40)) is None

@@ -16,6 +16,7 @@ from fastload.images.decode import decode
 from fastload.images.exif import orientation_segment, read_orientation
 from fastload.images.header import ImageHeader, orientation_of, read_header, validate_file
 from fastload.images.jpeg import parse_jpeg
+from fastload.images.pixel_types import PixelType
 from fastload.images.region import upright
 from tests.images.samples import ODD_SIZES, exif, file_of, photo, sizes
 
@@ -59,12 +60,12 @@ def test_odd_sizes_are_read_in_every_format(size, file_format):
 def test_16_bit_png(channels):
     pixels = photo(20, 30).astype(np.uint16)[:, :, :channels] * 257
     data = cv2.imencode(".png", pixels)[1].tobytes()
-    assert read_header(data) == ImageHeader("png", 20, 30, channels, 16, 1)
+    assert read_header(data) == ImageHeader("png", 20, 30, channels, 16, 1, PixelType("uint16", channels))
 
 
 def test_16_bit_tiff():
     data = cv2.imencode(".tiff", photo(20, 30)[:, :, 0].astype(np.uint16) * 257)[1].tobytes()
-    assert read_header(data) == ImageHeader("other", 20, 30, 1, 16, 1)
+    assert read_header(data) == ImageHeader("other", 20, 30, 1, 16, 1, PixelType("uint16", 1))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -200,19 +201,24 @@ def test_jpeg_with_one_changed_header_bit_is_accepted_only_if_it_decodes(options
 def test_unusual_jpeg_that_decodes_is_accepted():
     data = file_of(photo(24, 24))
     abbreviated = data[: data.index(b"\xff\xc4")] + data[data.index(b"\xff\xda") :]  # as in Motion JPEG
-    assert validate_file(abbreviated).rgb is not None
+    assert validate_file(abbreviated).pixels is not None
     np.testing.assert_array_equal(decode(abbreviated), decode(data))
     assert read_header(abbreviated).shape == (24, 24, 3)
 
 
 @pytest.mark.parametrize("options", [{}, {"mode": "L"}, {"mode": "CMYK"}, {"subsampling": 0}])
 def test_usual_jpegs_are_validated_without_decoding(options):
-    assert validate_file(file_of(photo(300, 400), **options)).rgb is None
+    assert validate_file(file_of(photo(300, 400), **options)).pixels is None
 
 
-def test_float_tiff_is_refused_with_its_type():
+def test_float_tiff():
     data = cv2.imencode(".tiff", photo(20, 30)[:, :, 0].astype(np.float32))[1].tobytes()
-    with pytest.raises(DecodeError, match=r"8 bits a channel, got float32 \(20, 30\)"):
+    assert read_header(data) == ImageHeader("other", 20, 30, 1, 32, 1, PixelType("float32", 1))
+
+
+def test_tiff_of_doubles_is_refused_with_its_type():
+    data = cv2.imencode(".tiff", photo(20, 30)[:, :, 0].astype(np.float64))[1].tobytes()
+    with pytest.raises(DecodeError, match="float32, got float64 of shape"):
         read_header(data)
 
 

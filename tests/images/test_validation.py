@@ -240,8 +240,6 @@ ALIKE = {
     "tiff in cmyk": lambda: file_of(SHADES, "TIFF", "CMYK"),
     "tiff with a palette": lambda: file_of(SHADES, "TIFF", "P"),
     "tiff turned": lambda: file_of(SHADES, "TIFF", exif=exif(6)),
-    "tiff of 16 bits": lambda: opencv_file(".tiff", SIXTEEN_BITS),
-    "pgm of 16 bits": lambda: opencv_file(".pgm", SIXTEEN_BITS),
     "ppm": lambda: file_of(SHADES, "PPM"),
     "pam, which Pillow does not know": lambda: opencv_file(".pam", SHADES),
 }
@@ -249,8 +247,6 @@ MISREAD = {
     "run-length bmp": (run_length_bmp, "run-length"),
     "tiff with alpha": (lambda: file_of(WITH_ALPHA, "TIFF"), r"Pillow must read a file alike.*levels"),
     "ppm of four bits": (lambda: b"P6 8 1 15\n" + bytes(range(8)) * 3, r"alike.*levels"),
-    "pfm, whose values have no bounds": (lambda: opencv_file(".pfm", SHADES.astype(np.float32)), "float32"),
-    "hdr": (lambda: opencv_file(".hdr", SHADES.astype(np.float32)), "float32"),
     "a cut tiff, of which OpenCV makes up colours": (
         lambda: file_of(SHADES, "TIFF", "P", compression="packbits")[:-100],
         "Pillow reads too",
@@ -264,6 +260,19 @@ def test_file_that_opencv_and_pillow_read_alike_is_accepted(kind, tmp_path):
     stored = Keep().encode(data, None, tmp_path)
     assert stored.data == data
     assert stored.shape[:2] == decode(data).shape[:2]
+
+
+@pytest.mark.parametrize("suffix", [".tiff", ".pgm", ".pfm", ".hdr"])
+def test_files_of_more_than_8_bits_keep_their_numbers(suffix, tmp_path):
+    grey = SHADES[:, :, :1].astype(np.float32) / 3
+    levels = SIXTEEN_BITS if suffix in (".tiff", ".pgm") else grey.repeat(3, axis=2)
+    data = opencv_file(suffix, levels)
+    encoding = Keep(validate_file(data).header.pixel_type)
+    stored = encoding.encode(data, None, tmp_path)
+    decoded = encoding.decode(stored.data, stored.shape)
+    assert decoded.dtype == levels.dtype
+    if suffix != ".hdr":  # which has one exponent for the three channels of a pixel
+        np.testing.assert_array_equal(decoded.reshape(levels.shape), levels)
 
 
 @pytest.mark.parametrize("kind", MISREAD)

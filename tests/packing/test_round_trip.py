@@ -19,13 +19,6 @@ from tests.images.samples import file_of
 
 CONTAINERS = pytest.mark.parametrize("container", ["hdf5", "lmdb"])
 
-GREY16 = Image.fromarray(np.arange(35, dtype=np.uint16).reshape(5, 7) * 1871)
-
-
-def png16() -> bytes:
-    return file_of(np.asarray(GREY16), "PNG")
-
-
 # One file of each common kind, by name.
 FILES = {
     "rgb.jpg": file_of(pixels(1)),
@@ -37,7 +30,6 @@ FILES = {
     "grey_alpha.png": file_of(pixels(8), "PNG", "LA"),
     "palette.png": file_of(pixels(9), "PNG", "P"),
     "one_bit.PNG": file_of(pixels(10), "PNG", "1"),
-    "grey16.png": png16(),
     "one_pixel.png": file_of(pixels(11, 1, 1), "PNG"),
     "wide.jpg": file_of(pixels(12, 1, 5000)),
     "tall.png": file_of(pixels(13, 5000, 1), "PNG"),

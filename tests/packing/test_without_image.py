@@ -287,7 +287,7 @@ IMAGE = pixels(1, 8, 8)
         ([{"left": T.ToPILImage()(IMAGE), "right": T.ToPILImage()(IMAGE)}], "left, right are images"),
         ([("a text", T.ToPILImage()(IMAGE))], "target is an image, or belongs to one"),
         ([(IMAGE / 255, 1)], r"drop ToTensor .*; or, if it is not an image, make each sample a dict"),
-        ([(IMAGE.astype(np.int32), 1)], r"must be uint8 .* or, if it is not an image"),
+        ([(IMAGE.astype(np.int32), 1)], r"must be of uint8, .* or, if it is not an image"),
         ([{"x": 1}, {"image": IMAGE}], "must hold the fields"),
         ([{"image": IMAGE}, {"x": 1}], "must be .image, target. or a dict with 'image'"),
         ([()], "an empty one"),

@@ -84,6 +84,32 @@ def make_values(container: str) -> None:
     fastload.pack(VALUES, DATA / f"format4-{container}.fl", format=container, overwrite=True)
 
 
+def bands_of(index: int, dtype: str) -> np.ndarray:
+    """Return a gradient of 24x32 in 5 channels, beyond 8 bits."""
+    rows, columns, channels = np.mgrid[:24, :32, :5]
+    return (rows * 300 + columns * 70 + channels * 5000 + index).astype(dtype)
+
+
+BANDS = {"keep": "uint16", "raw": "float32", "blosc": "int16"}
+
+
+def make_bands(encode: str) -> None:
+    """Pack three images of five channels."""
+    samples = [{"image": bands_of(index, BANDS[encode]), "label": index} for index in range(3)]
+    fastload.pack(samples, DATA / f"format5-{encode}.fl", encode=encode, overwrite=True)
+
+
+@pytest.mark.parametrize("encode", BANDS)
+def test_images_of_other_types_of_version_5_are_read(encode):
+    path = DATA / f"format5-{encode}.fl"
+    dataset = fastload.PackedDataset(path, verify="always")
+    for index in range(3):
+        image, label = dataset[index]
+        assert label == index
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), bands_of(index, BANDS[encode]))
+    assert fastload.verify(path, check="pixels").damages == ()
+
+
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
 def test_records_without_an_image_of_version_4_are_read(container):
     path = DATA / f"format4-{container}.fl"
@@ -144,3 +170,5 @@ if __name__ == "__main__":
         make_values(container)
     for encode in ("tiled", "yuv420", "raw"):
         make_encoded(encode)
+    for encode in BANDS:
+        make_bands(encode)

@@ -125,3 +125,21 @@ def as_markdown() -> str:
     for name, (levels, share, worst, reason) in TOLERANCES.items():
         rows.append(f"| {name} | {levels:g} | {100 * share:g}% | {100 * worst:g}% | {reason} |")
     return "\n".join(rows)
+
+
+# For tensors of other dtypes, in the numbers of the dtype. Half precision is compared with single precision
+# that is rounded once; bicubic integers with clipped ones, which torchvision wraps around; integers that are
+# resized or blurred with rounded ones: torchvision drops the fraction of uint16.
+OF_WIDE_IMAGES = {
+    "resize, integers": Tolerance(0, 1, 1, "the same PyTorch kernel, rounded"),
+    "resize, floats": Tolerance(0, 1, 1, "the same PyTorch kernel"),
+    "resize, not antialiased, integers": Tolerance(1, 1, 1, "OpenCV's single precision, in another order"),
+    "resize, not antialiased, floats": Tolerance(1e-3, 1, 1, "OpenCV's single precision; half has 11 bits"),
+    "warp": Tolerance(0, 0, 0, "torchvision's own steps"),
+    "to dtype": Tolerance(1e-6, 1, 1, "one product, by a rounded factor"),
+    "to half": Tolerance(0.0005, 1, 1, "of uint8 in half precision, in one step"),
+    "colour": Tolerance(
+        1, 1, 1, "single precision, in another order, then the fraction of integers is dropped"
+    ),
+    "blur": Tolerance(1, 1, 1, "single precision, in another order"),
+}

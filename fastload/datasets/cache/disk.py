@@ -131,7 +131,7 @@ class DiskCache(SampleCache):
         ready = min(described.done, 0.99 * samples)  # complete only once it can be read
         if self._reader is not None:
             samples = ready = int(self._is_stored.sum())
-            form = "decoded" if self._encoding.is_rgb else "encoded"
+            form = "decoded" if self._encoding.is_raw else "encoded"
         report = replace(
             self._choice,
             form=form,
@@ -182,7 +182,7 @@ class DiskCache(SampleCache):
             if (origin := reader.manifest.details.get("origin")) != self._origin:
                 must = f"must be made of the files with the digest {self._origin}"
                 raise FormatError(f"{reader.folder}: {must}, it names {origin}")
-            encoding = encoding_named(image.encoding)
+            encoding = encoding_named(image.encoding, pixel_type=image.pixel_type)
             is_stored = np.arange(self._count) < len(reader)
             is_stored[[int(each.key) for each in reader.manifest.kept]] = False
             if os.getpid() == self._owner:

@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 from fastload.datasets.cache.options import Form
 from fastload.errors import FastloadError, PackError, printable
 from fastload.images.jpegtran import find_jpegtran
+from fastload.images.pixel_types import RGB, PixelType
 from fastload.sources.cacheable import CacheableFiles
+from fastload.sources.pixel_type import first_pixel_type
 from fastload.system.cache_folder import CacheFolder
 from fastload.system.memory import available_memory_bytes
 from fastload.system.signals import set_worker_signals
@@ -153,7 +155,8 @@ def fill_copy(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], 
     if not len(source):
         raise PackError(f"{source.name}: there are no files to cache")
     folder.describe(name, dataset=source.name, total=len(source))
-    encode, sizes = _encoding_of(source, place, estimate_stats([source], None).mean_pixels)
+    pixel_type, mean_pixels = first_pixel_type([source]), estimate_stats([source], None).mean_pixels
+    encode, sizes = _encoding_of(source, place, pixel_type, mean_pixels)
     ends = sizes.cumsum() + _METADATA_BYTES
     can_fit = most_bytes is None or most_bytes >= ends[0]  # if not, removing other caches is of no use
     room = folder.make_room(name, int(ends[-1]), most_bytes) if can_fit else 0
@@ -185,16 +188,17 @@ def fill_copy(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], 
 
 
 def _encoding_of(
-    source: CacheableFiles, place: CopyPlace, mean_pixels: float
+    source: CacheableFiles, place: CopyPlace, pixel_type: PixelType, mean_pixels: float
 ) -> tuple[str, NDArray[np.float64]]:
     """Return the lossless encoding of the images, and the bytes that each of them takes."""
     form, most_bytes = place.form, place.most_bytes
     described = place.folder.description(place.name)
     encode = described.encode
-    decoded = np.full(len(source), _DECODED_GROWTH * 3 * mean_pixels + _COLUMN_BYTES)
+    pixel_bytes = _DECODED_GROWTH * pixel_type.pixel_bytes * mean_pixels
+    decoded = np.full(len(source), pixel_bytes + _COLUMN_BYTES)
     # A cache whose filling was interrupted continues with its encoding.
     if encode not in ("keep", "tiled", "raw") or described.stopped:
-        encode = "keep" if find_jpegtran() is None else "tiled"
+        encode = "tiled" if pixel_type == RGB and find_jpegtran() is not None else "keep"
         if form is None:
             room = place.folder.room_for(place.name, most_bytes)
             form = form_that_fits(decoded.sum(), room if most_bytes is not None else int(_ROOM_SHARE * room))

@@ -13,9 +13,9 @@ import numpy as np
 
 from fastload.datasets.cache.options import Form
 from fastload.errors import OptionError
-from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, Keep
-from fastload.images.header import parsed_header
+from fastload.images.header import read_header
+from fastload.images.pixel_types import RGB, PixelType
 from fastload.shards.container import ByteArray
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
@@ -72,7 +72,7 @@ class Originals(ABC):
     @property
     def can_be_decoded(self) -> bool:
         """False if the images are stored as pixels, or if there are none."""
-        return self.encoding is not None and not self.encoding.is_rgb
+        return self.encoding is not None and not self.encoding.is_raw
 
     def size_bytes(self, form: Form) -> int:
         """Return the size of a store of all samples; that of pixels is estimated from some images."""
@@ -80,17 +80,20 @@ class Originals(ABC):
             return self.stored_bytes + self.other_bytes
         sampled = self._pixels(evenly_spaced(self.samples, _SAMPLED)) or [0]
         reserve = 1 if len(set(sampled)) == 1 else _RESERVE
-        return int(3 * sum(sampled) / len(sampled) * self.samples * reserve) + self.other_bytes
+        return (
+            int(self.encoding.pixel_type.pixel_bytes * sum(sampled) / len(sampled) * self.samples * reserve)
+            + self.other_bytes
+        )
 
 
 class FileOriginals(Originals):
     """Image files; see `CacheableFiles` for those that are never cached."""
 
     columns = (Column("image/shape", "uint32", (3,)), Column("image", "uint8", ragged=True))
-    encoding = Keep()
 
-    def __init__(self, source: CacheableFiles) -> None:
+    def __init__(self, source: CacheableFiles, pixel_type: PixelType = RGB) -> None:
         self._source, self.name = source, source.name
+        self._pixel_type, self.encoding = pixel_type, Keep(pixel_type)
         self.samples = len(source)
         self.stored_bytes = int(source.files.sizes_bytes.clip(min=0).sum())
 
@@ -104,9 +107,11 @@ class FileOriginals(Originals):
         data = self._source.read(position).image
         if not isinstance(data, bytes) or not data:
             return None
-        header = parsed_header(data)
-        height, width = decode(data).shape[:2] if header is None else (header.height, header.width)
-        return {"image": data, "image/shape": _SHAPE.pack(height, width, 3)}
+        header = read_header(data)
+        if header.pixel_type != self._pixel_type:
+            return None  # reading the original raises the error
+        shape = _SHAPE.pack(header.height, header.width, self._pixel_type.channels)
+        return {"image": data, "image/shape": shape}
 
     def files(self) -> CacheableFiles:
         return self._source

@@ -118,7 +118,7 @@ class _CachedImages(BatchSource):
 
     def __init__(self, cached: BatchSource, positions: Positions, originals: ImagesAt) -> None:
         self._cached, self._positions, self._originals = cached, positions, originals
-        self.sizes = cached.sizes
+        self.sizes, self.channels, self.dtype = cached.sizes, cached.channels, cached.dtype
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         try:

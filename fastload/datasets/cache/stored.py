@@ -43,9 +43,6 @@ _STORE_VERSION = 7
 # The column of an image's EXIF orientation, which pixels no longer hold.
 _ORIENTATION = "image/orientation"
 
-# How pixels are stored.
-_PIXELS = Raw()
-
 # The lengths of the variable columns; no column of a dataset has this name.
 _LENGTHS = "/lengths"
 
@@ -170,8 +167,10 @@ class StoreCache(SampleCache):
         return self.store.found(positions)
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
-        encoding = _PIXELS if self.store.opening.form == "decoded" else self.originals.encoding
+        encoding = self.originals.encoding
         assert encoding is not None
+        if self.store.opening.form == "decoded":
+            encoding = Raw(encoding.pixel_type)
         return RecordImages(self._held, encoding, positions, reducing_gap, _ORIENTATION)
 
     def _store_sample(self, position: int) -> None:
@@ -191,7 +190,7 @@ class StoreCache(SampleCache):
                 if pixels.shape[:2] != shape[:2]:
                     return  # damaged: reading the original raises the error
                 image = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8)
-                changed = {"image/shape": _SHAPE.pack(*shape[:2], 3), "image/tiles": b""}
+                changed = {"image/shape": _SHAPE.pack(*pixels.shape), "image/tiles": b""}
         changed[_ORIENTATION] = bytes([orientation])
         fixed, tail = self._layout.parts({**columns, **changed})
         self.store.put(position, image, fixed, tail)

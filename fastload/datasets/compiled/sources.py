@@ -25,6 +25,7 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.header import ImageHeader
+from fastload.images.pixel_types import RGB
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
 from fastload.transforms.compose import package_of
@@ -92,6 +93,8 @@ def _why_left_ours(dataset: ImageDataset) -> str:
     if package_of(dataset.transform) != "torchvision":
         # Other callables receive arrays from it, not PIL images.
         return "its transform is not one of torchvision's"
+    if dataset.pixel_type != RGB:
+        return f"its images are {dataset.pixel_type}, and torchvision's transforms get tensors of them"
     return "its on_error replaces samples" if dataset.substitutes_samples else ""
 
 

@@ -139,7 +139,9 @@ class ShardDraft:
         parts = [json.dumps(dataset).encode(), b"%d" % self._shard.number, crcs]
         identity = shard_identity([*parts, sizes.astype("<i8").tobytes()])
         fixed[CRC32C.name] = apply_masks(identity, np.frombuffer(crcs, "<u4"))
-        shape = _common_shape(fixed) if recipe.encoding is not None and recipe.encoding.is_rgb else None
+        shape = None
+        if recipe.encoding is not None and recipe.encoding.is_raw and (sides := _common_shape(fixed)):
+            shape = *sides[:2], recipe.encoding.pixel_type.pixel_bytes
         payload = Payload(None if image is None else image.name, self._payload, _offsets(sizes), shape)
         return ShardContent(count, identity, fixed, ragged, payload)
 

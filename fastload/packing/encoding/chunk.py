@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from fastload.contracts import RecordSource
 from fastload.errors import AccessError, DecodeError, FastloadError, SourceError
-from fastload.images.arrays import Pixels, Size
-from fastload.images.decode import decode
+from fastload.images.arrays import Size
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.header import read_header
 from fastload.images.masks import resize_mask
 from fastload.images.region import swaps_sides, upright
 from fastload.images.resize import Resampling, resize
+from fastload.images.source_pixels import ImageSource, converted_source
+from fastload.images.unchanged import decode_as
 from fastload.packing.encoding.options import PackOptions
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
@@ -151,10 +152,13 @@ class ChunkEncoder:
             # Some encodings drop the orientation, which the coordinates assume.
             is_turned = recipe.source.is_upright and not encoding.holds_files
             if is_turned and isinstance(image, bytes) and (turn := read_header(image).orientation) != 1:
-                image = np.asarray(upright(decode(image), turn), np.uint8)
+                image = upright(decode_as(image, encoding.pixel_type), turn)
             unreadable: list[Skipped] = []
             try:
-                stored = encoding.encode(image, recipe.options.limit, self._temporary)
+                wanted = image
+                if recipe.options.convert is not None:
+                    wanted = converted_source(image, encoding.pixel_type)
+                stored = encoding.encode(wanted, recipe.options.limit, self._temporary)
             except DecodeError as error:
                 if recipe.options.on_error != "keep" or isinstance(image, np.ndarray):
                     raise
@@ -178,7 +182,7 @@ class ChunkEncoder:
         return Skipped(key, str(error))
 
     def _scaled_values(
-        self, values: dict[str, object], image: bytes | Pixels, stored: StoredImage
+        self, values: dict[str, object], image: ImageSource, stored: StoredImage
     ) -> dict[str, object]:
         """Return the values of a record whose image may have been resized, in pixels of the stored one."""
         fields, after = self._value_fields, stored.shape[:2]
@@ -205,7 +209,7 @@ class ChunkEncoder:
             if each.kind == "image" and isinstance(value, bytes) and not value:
                 rows.extend(_image_rows(StoredImage(value, *_UNREADABLE)))  # the record has no such image
             elif each.kind == "image":
-                encoding = encoding_named(each.encoding)
+                encoding = encoding_named(each.encoding, pixel_type=each.pixel_type)
                 rows.extend(_image_rows(encoding.encode(value, None, self._temporary)))
             else:
                 rows.extend(stored_rows(each, value))

@@ -11,8 +11,10 @@ import numpy as np
 
 from fastload.contracts import RecordSource
 from fastload.errors import DestinationError, FastloadError, OptionError
+from fastload.images.encoding_names import DTYPES
 from fastload.images.encodings import ENCODINGS, encoding_named, require_no_limit
 from fastload.images.header import read_header
+from fastload.images.pixel_types import RGB, PixelType
 from fastload.images.resize import SizeLimit
 from fastload.shards.remote import is_url
 from fastload.shards.schema import Field
@@ -55,12 +57,15 @@ class PackOptions:
     on_error: OnError = "fail"
     limit: SizeLimit | None = None
     space_bytes: int | None = None
+    convert: str | None = None
 
     def __post_init__(self) -> None:
         allowed = {"format": FORMAT_NAMES, "encode": ENCODE_NAMES, "on_error": get_args(OnError)}
         for name, choices in allowed.items():
             if (got := getattr(self, name)) not in choices:
                 raise OptionError(f"{name} must be one of {', '.join(choices)}, got {got!r}")
+        if self.convert not in (None, *DTYPES):
+            raise OptionError(f"convert must be one of {', '.join(DTYPES)}, got {self.convert!r}")
         if self.quality is not None and self.quality not in range(1, 101):
             raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
@@ -88,7 +93,7 @@ def check_fields(fields: Sequence[Field]) -> None:
         raise OptionError(f"fields must have different names other than 'image', got {names}")
     for field in fields:
         if field.encoding is not None:
-            encoding_named(field.encoding)
+            encoding_named(field.encoding, pixel_type=field.pixel_type)
 
 
 def check_part(part: tuple[int, int] | None, on: str | None) -> None:
@@ -132,6 +137,7 @@ class SourceStats:
     mean_source_bytes: float
     mean_pixels: float
     jpeg_share: float
+    pixel_type: PixelType = RGB
 
 
 def estimate_stats(sources: Collection[RecordSource], limit: SizeLimit | None) -> SourceStats:
@@ -165,21 +171,34 @@ def _sizes_of(source: RecordSource, index: int, limit: SizeLimit | None) -> tupl
 
 
 def choose_encoding(
-    stats: SourceStats, *, is_resized: bool, has_jpegtran: bool, space_bytes: int | None
+    stats: SourceStats,
+    *,
+    is_resized: bool,
+    has_jpegtran: bool,
+    space_bytes: int | None,
+    has_blosc: bool = False,
 ) -> tuple[str, str]:
     """Choose raw pixels, the fastest encoding, if they fit; else the source's own pixels, tiled if possible.
 
-    A lossy encoding is chosen only if the pixels change anyway (`is_resized`) or nothing else fits into the
-    space, by default `RAW_GROWTH` times the source. Returns the encoding's name and the reason. Raises
-    OptionError if not even JPEG fits.
+    Those of other types than RGB are then compressed without loss, if Blosc is installed. A lossy encoding is
+    chosen only if the pixels change anyway (`is_resized`) or nothing else fits into the space, by default
+    `RAW_GROWTH` times the source. Returns the encoding's name and the reason. Raises OptionError if not even
+    JPEG fits.
     """
-    raw_bytes = 3.0 * stats.mean_pixels * stats.records
+    raw_bytes = float(stats.pixel_type.pixel_bytes) * stats.mean_pixels * stats.records
     source_bytes = stats.mean_source_bytes * stats.records
     space = space_bytes if space_bytes is not None else RAW_GROWTH * source_bytes
     allowed = f"{format_size(space)} allowed" + ("" if space_bytes is not None else " (4 × the source)")
     raw = f"raw pixels would take about {format_size(raw_bytes)} of {allowed}"
     if raw_bytes <= space:
         return ("raw", f"{raw}, and need no decoding")
+    if stats.pixel_type != RGB and (has_blosc or is_resized):
+        return ("blosc", f"{raw}; crops decode only the tiles that they touch")
+    if stats.pixel_type != RGB:
+        return (
+            "keep",
+            f"{raw}; lossless compression needs blosc2, which is not installed (pip install blosc2)",
+        )
     jpeg_bytes = _JPEG_BYTES_PER_PIXEL * stats.mean_pixels * stats.records
     if (is_resized or source_bytes > space) and jpeg_bytes > space:
         raise OptionError(

@@ -15,13 +15,13 @@ from dataclasses import replace
 import numpy as np
 
 from fastload.errors import SourceError
-from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
+from fastload.images.formats import HEAD_BYTES, NUMPY_FORMATS, format_of, unreadable_reason
 from fastload.shards.schema import Field
 from fastload.sources.account import balanced
 from fastload.sources.file_source import FileSource
 from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList, NameTable
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, explain_no_images
-from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, stem_of, unlistable
+from fastload.sources.listing import Folder, Listing, head_of, stem_of, unlistable
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import CLASS_FOLDERS, IMAGES_ALONE
 from fastload.sources.sniffing import ANNOTATION_SUFFIXES
@@ -31,6 +31,9 @@ from fastload.sources.words import has_stem
 BESIDE_CLASSES = "an image beside the class folders"
 BESIDE_SPLITS = "an image beside the splits"
 TEXT_OF_IMAGE = "a text named as the image beside it, which a table with a column for each would keep"
+
+
+ARRAY_BESIDE = "an array, where other files are images"
 
 
 class Selection:
@@ -43,6 +46,7 @@ class Selection:
         self.listing = listing
         self.by_content = by_content
         self.left_out = LeftOutFiles()
+        self._has_images = any(folder.images for folder in listing.folders.values())
 
     def images(self, folder: Folder) -> list[str]:
         """Return the names of the images directly in a folder, sorted."""
@@ -76,7 +80,10 @@ class Selection:
                 raise unlistable(path, error) from error
             return f"cannot be read: {error.strerror}"
         image_format = format_of(head, os.path.splitext(key)[1])
-        return NO_IMAGE if image_format is None else unreadable_reason(image_format, head)
+        if image_format is None:
+            return NO_IMAGE
+        is_beside = image_format in NUMPY_FORMATS and self._has_images
+        return ARRAY_BESIDE if is_beside else unreadable_reason(image_format, head)
 
 
 def list_classes(listing: Listing, *, by_content: bool) -> dict[str, FileSource]:
@@ -93,22 +100,16 @@ def list_classes(listing: Listing, *, by_content: bool) -> dict[str, FileSource]
     splits = split_folders(listing.name, listing.top.visible)
     sources = _list_splits(selection, splits) if splits else {"": _list_one(selection, listing.top)}
     if not any(map(len, sources.values())):
-        raise _no_images(listing, by_content)
+        selection = Selection(listing, by_content=True)
+        for folder in listing.folders.values():
+            selection.images(folder)
+        raise SourceError(explain_no_images(listing.name, selection.left_out.finish()))
     left_out = selection.left_out.finish()
     if by_content:
         first = next(iter(sources.values()))
         first.left_out = left_out
         first.account = balanced(listing, sum(map(len, sources.values())), 0, left_out)
     return sources
-
-
-def _no_images(listing: Listing, by_content: bool) -> SourceError:
-    selection = Selection(listing, by_content=True)
-    if any(map(selection.images, listing.folders.values())) and not by_content:
-        must = f"hold images with a usual suffix ({', '.join(IMAGE_SUFFIXES)})"
-        step = "rename them, or pack the folder, which recognises images by content"
-        return malformed(listing.name, must, "only images under other names", step)
-    return SourceError(explain_no_images(listing.name, selection.left_out.finish()))
 
 
 def split_folders(where: str, folders: Sequence[str]) -> dict[str, str]:

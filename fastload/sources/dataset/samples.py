@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import SourceError
+from fastload.images.arrays import Pixels, with_last_axis
+from fastload.images.encoding_names import DTYPES as IMAGE_DTYPES
+from fastload.images.pixel_types import PixelType, is_image_shape
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources.dataset.nested import (
     IF_NO_IMAGE,
@@ -42,36 +46,47 @@ def infer_fields(sample: object, *, has_image: bool = True) -> tuple[Field, ...]
     return tuple(known.get(name) or _infer_field(name, value) for name, value in values.items())
 
 
-def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
-    """Return an image for a record: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
+def to_image(image: object) -> bytes | Pixels:
+    """Return an image for a record: a file's bytes, or pixels, (h, w, channels) or grey (h, w).
 
-    The image may be bytes; a PIL image of 8 bits per channel, whose alpha is dropped as by ImageFolder; a
-    uint8 array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or (3, h, w). SourceError
-    is raised for anything else.
+    The image may be bytes; a PIL image, whose alpha is dropped as by ImageFolder, of 8 bits per channel or of
+    one channel of 16 bits or floats; an array (h, w) or (h, w, channels); or a tensor (h, w) or (channels, h,
+    w), of integers. SourceError is raised for anything else.
     """
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     if is_pil(image):
         if image.mode.startswith(("I", "F")):
-            raise _unfit("an image", "have 8 bits a channel", image, "convert it to L or RGB")
+            return _of_wide_pil(image)
         return np.array(image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB"))
     is_tensor = is_instance(image, "torch", "Tensor")
     if not is_tensor and not isinstance(image, np.ndarray):
-        raise _unfit("an image", "be a PIL image, a uint8 array or tensor, or a file's bytes", image)
+        raise _unfit("an image", "be a PIL image, an array or tensor, or a file's bytes", image)
     pixels = _to_array("an image", image)
-    if pixels.dtype.kind == "f":
+    if pixels.dtype.kind == "f" and (is_tensor or pixels.dtype == np.float64):
         step = "drop ToTensor and Normalize from its transform; pixels become float when they are loaded; "
-        step += IF_NO_IMAGE
-        raise _unfit("an image", "be uint8", image, step)
+        step += f"if the source has floats, pass an array of float32 (h, w, channels); {IF_NO_IMAGE}"
+        raise _unfit("an image", "be of integers, or an array of float16 or float32", image, step)
     if is_tensor and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
-    is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
-    if pixels.dtype != np.uint8 or not is_image or not pixels.size:
-        layout = "(h, w), (1, h, w) or (3, h, w)" if is_tensor else "(h, w), (h, w, 1) or (h, w, 3)"
-        raise _unfit("an image", f"be uint8 of shape {layout}", image, f"convert it, {IF_NO_IMAGE}")
+    if pixels.dtype.name not in IMAGE_DTYPES or not is_image_shape(pixels.shape):
+        layout = "(h, w) or (channels, h, w)" if is_tensor else "(h, w) or (h, w, channels)"
+        must = f"be of {', '.join(IMAGE_DTYPES)} and of shape {layout}"
+        raise _unfit("an image", must, image, f"convert it, {IF_NO_IMAGE}")
     return np.asarray(pixels, order="C")
+
+
+def _of_wide_pil(image: Any) -> Pixels:
+    """Return the pixels of a PIL image of 16 bits or floats: uint16 or float32."""
+    pixels: Pixels = np.array(image)
+    if image.mode == "I":  # of 32 bits, as older releases of Pillow open PNGs of 16
+        levels = pixels.astype(np.uint16)
+        if not np.array_equal(levels, pixels):
+            raise _unfit("an image of mode I", "hold integers from 0 to 65535", image)
+        return levels
+    return pixels.astype(pixels.dtype.newbyteorder("="))
 
 
 def to_values(
@@ -116,7 +131,10 @@ def _infer_field(name: str, value: object) -> Field:
     if is_masks(name, value):
         return Field(name, "image", encoding="keep", format="masks" if name == "masks" else None)
     if is_pil(value) or is_instance(value, "torchvision.tv_tensors", "Image"):
-        return Field(name, "image", encoding="keep")
+        image = _to_further_image(value)
+        if isinstance(image, bytes) or image.dtype == np.uint8:
+            return Field.image(name, "keep")
+        return Field.image(name, "keep", PixelType.of(with_last_axis(image)))
     if isinstance(value, (list, tuple)) and value and all(isinstance(each, str) for each in value):
         return Field(name, "texts")
     array = _to_array(name, value)
@@ -154,7 +172,7 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
     raise _unfit(field.name, f"be {wanted}", value, "make all samples alike, or describe them with fields=")
 
 
-def _to_further_image(image: object) -> bytes | npt.NDArray[np.uint8]:
+def _to_further_image(image: object) -> bytes | Pixels:
     """Convert a further image without loss; a palette image, such as a mask, becomes its indices."""
     if not is_pil(image):
         return to_image(image)
@@ -164,8 +182,8 @@ def _to_further_image(image: object) -> bytes | npt.NDArray[np.uint8]:
         png = io.BytesIO()
         image.save(png, "PNG")
         return png.getvalue()
-    if image.mode not in ("1", "L", "RGB"):
-        must = "be of a mode that is stored without loss (1, L, LA, P, RGB, RGBA)"
+    if image.mode not in ("1", "L", "RGB") and not image.mode.startswith(("I", "F")):
+        must = "be of a mode that is stored without loss (1, F, I, L, LA, P, RGB, RGBA)"
         raise _unfit("an image beside the first", must, image, "convert it, or pass its pixels as an array")
     return to_image(image)
 

@@ -1,11 +1,13 @@
 """Adjustments of colour, levels and sharpness by a given amount: arrays in, new arrays out.
 
-Each function takes uint8 pixels (height, width, channels) with 1 or 3 channels, possibly read-only or not
-contiguous, and returns pixels of the same shape. It computes what torchvision's function of the same name
-computes for uint8 tensors; tests/transforms/tolerances.py states how exactly.
+Each function takes pixels (height, width, channels), possibly read-only or not contiguous, and returns pixels
+of the same shape and dtype. It computes what torchvision's function of the same name computes for tensors;
+tests/transforms/tolerances.py states how exactly. Brightness, contrast and inversion have a meaning for any
+channels, whose plain mean is their grey, the others for 1 or 3.
 
-What depends only on a pixel's own level is looked up in a table of 256 entries; the rest takes OpenCV a few
-passes.
+What depends only on a pixel's own level of 8 bits is looked up in a table of 256 entries; the rest takes
+OpenCV a few passes. Other dtypes pass through single precision; white is 1 for floating-point numbers and the
+highest level for integers. All but brightness, contrast and inversion are for uint8 alone.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.images.arrays import Pixels, with_last_axis
+from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.opencv import cv2
+from fastload.images.pixel_types import most_of
 from fastload.transforms.options import require
 from fastload.transforms.pixels import contiguous
 
@@ -46,12 +49,18 @@ def grey(image: Pixels) -> Pixels:
 
 def brightness(image: Pixels, factor: float) -> Pixels:
     """Multiply levels by a factor of at least 0."""
+    if image.dtype != np.uint8:
+        return _in_range(image.astype(np.float32) * np.float32(factor), image.dtype)
     return _look_up(image, _truncated(_LEVELS * np.float32(factor)))
 
 
 def contrast(image: Pixels, factor: float) -> Pixels:
     """Scale the difference from the mean grey by a factor of at least 0."""
     image = contiguous(image)
+    if image.dtype != np.uint8 or image.shape[2] not in (1, 3):
+        levels = image.astype(np.float32)
+        mean = np.float32(_mean_grey(levels, is_whole=image.dtype.kind != "f"))
+        return _in_range(levels * np.float32(factor) + mean * np.float32(1 - factor), image.dtype)
     greys = image if image.shape[2] == 1 else _grey_plane(image)
     mean = np.float32(cv2.mean(greys)[0])
     # As in torch: one product is rounded to single precision, then its sum with the other product.
@@ -97,6 +106,8 @@ def sharpness(image: Pixels, factor: float) -> Pixels:
 
 def invert(image: Pixels) -> Pixels:
     """Invert levels."""
+    if image.dtype != np.uint8:
+        return np.asarray(image.dtype.type(most_of(image.dtype)) - image)
     return with_last_axis(cv2.bitwise_not(contiguous(image)))
 
 
@@ -131,6 +142,19 @@ def equalize(image: Pixels) -> Pixels:
     counts = [cv2.calcHist([image], [channel], None, [256], [0, 256]).reshape(256) for channel in channels]
     tables = np.stack([_equalizing(count.astype(np.int64)) for count in counts], axis=1)
     return _look_up(image, tables[None])
+
+
+def _mean_grey(levels: Pixels, is_whole: bool) -> float:
+    """Return the mean grey of float32 levels, in whole levels if so; torchvision's, of 3 channels."""
+    if levels.shape[2] != 3:
+        return float(levels.mean(dtype=np.float64))
+    greys = cv2.transform(levels, _GREY[:, :3])
+    return float((np.floor(greys) if is_whole else greys).mean(dtype=np.float64))
+
+
+def _in_range(levels: Pixels, dtype: DType) -> Pixels:
+    """Return levels from 0 to white, in a dtype; fractions of integers are dropped, as by torchvision."""
+    return np.clip(levels, 0, most_of(dtype), out=levels).astype(dtype, copy=False)
 
 
 def _grey_plane(image: Pixels) -> Pixels:

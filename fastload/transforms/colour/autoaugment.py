@@ -108,6 +108,8 @@ _OPERATIONS: dict[str, Callable[[Pixels, float, str, FillLevels], Pixels]] = {
 class Policy(Distortion):
     """Base class of all policies; the parameters are indices of operations, each with its strength."""
 
+    takes_any_dtype = False
+
     _space: ClassVar[Space]
 
     def __init__(self, interpolation: Filter, fill: Fill) -> None:

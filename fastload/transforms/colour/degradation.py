@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.decode import decode, encode
+from fastload.images.encoding_names import DTYPES
 from fastload.images.opencv import cv2
+from fastload.images.pixel_types import most_of
 from fastload.transforms import options
 from fastload.transforms.colour.adjusting import require_channels
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
@@ -32,6 +34,7 @@ class GaussianBlur(ColourTransform):
     """Blurs images by a Gaussian of random width, with mirrored edges; parameters as in torchvision."""
 
     width = 1
+    takes_any_dtype = True
 
     def __init__(self, kernel_size: SizeOption, sigma: Amount = (0.1, 2.0)) -> None:
         self.kernel_size = options.to_size(kernel_size, "kernel_size")
@@ -47,15 +50,18 @@ class GaussianBlur(ColourTransform):
         sigma, reach = parameters[0], 2 * math.ceil(parameters[0] * _REACH) + 1
         sides = (min(side, reach) for side in self.kernel_size)
         along_x, along_y = (cv2.getGaussianKernel(side, sigma, cv2.CV_32F) for side in sides)
-        # With uint8 results OpenCV would round the weights to 8 bits.
-        blurred = cv2.sepFilter2D(contiguous(image), cv2.CV_32F, along_x, along_y)
-        return with_last_axis(cv2.convertScaleAbs(blurred))
+        pixels = contiguous(image.astype(np.float32) if image.dtype == np.float16 else image)
+        # With integers as results OpenCV would round the weights to 8 bits.
+        blurred = with_last_axis(cv2.sepFilter2D(pixels, cv2.CV_32F, along_x, along_y))
+        if image.dtype == np.uint8:
+            return with_last_axis(cv2.convertScaleAbs(blurred))
+        return (blurred if image.dtype.kind == "f" else np.rint(blurred, out=blurred)).astype(image.dtype)
 
 
 class GaussianNoise(ColourTransform):
     """Adds normally distributed noise; parameters as in torchvision.
 
-    `mean` and `sigma` are relative to white, also for uint8, which wraps around with `clip=False`.
+    `mean` and `sigma` are relative to white, also for integers, which wrap around with `clip=False`.
     """
 
     width = 1
@@ -67,8 +73,10 @@ class GaussianNoise(ColourTransform):
         self.clip = clip
 
     def require_dtype(self, dtype: DType) -> None:
-        if dtype != np.uint8 and not np.issubdtype(dtype, np.floating):
-            raise OptionError(f"GaussianNoise takes uint8 or floating-point pixels, got {dtype}")
+        if dtype.name not in DTYPES and dtype.kind != "f":
+            raise OptionError(
+                f"GaussianNoise takes pixels of {', '.join(DTYPES)}, got {dtype}: convert them before it"
+            )
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw seeds of the noise."""
@@ -77,11 +85,13 @@ class GaussianNoise(ColourTransform):
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         self.require_dtype(image.dtype)
         noise = _normal_noise(int(parameters[0]), image.shape, np.dtype(np.float32))
-        if image.dtype != np.uint8:
+        if image.dtype.kind == "f":
             noisy: Pixels = image + (self.mean + noise * np.float32(self.sigma)).astype(image.dtype)
             return noisy.clip(0, 1) if self.clip else noisy
-        levels = (self.mean * 255 + noise * np.float32(self.sigma * 255)).astype(np.int16) + image
-        return (levels.clip(0, 255) if self.clip else levels).astype(np.uint8)
+        most, wide = most_of(image.dtype), np.dtype(np.int16 if image.dtype == np.uint8 else np.int32)
+        levels: Pixels = (self.mean * most + noise * np.float32(self.sigma * most)).astype(wide)
+        levels = levels + image
+        return (levels.clip(0, int(most)) if self.clip else levels).astype(image.dtype)
 
 
 class JPEG(ColourTransform):

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from fastload.images.arrays import Pixels, with_last_axis
+from fastload.errors import OptionError
+from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms.colour import adjusting
@@ -23,7 +24,8 @@ _ADJUSTMENTS = (adjusting.brightness, adjusting.contrast, adjusting.saturation, 
 class ColorJitter(ColourTransform):
     """Changes brightness, contrast, saturation and hue by random amounts, in random order.
 
-    Parameters are as in torchvision; None, the default, changes nothing.
+    Parameters are as in torchvision; None, the default, changes nothing. Brightness and contrast may change
+    in images of any dtype and number of channels, saturation and hue in those of 8 bits with 1 or 3.
     """
 
     width = 8
@@ -48,8 +50,20 @@ class ColorJitter(ColourTransform):
         low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges]).T
         return np.concatenate((order, between(numbers[:, 4:], low, high)), axis=1)
 
+    @property
+    def takes_any_dtype(self) -> bool:  # type: ignore[override]
+        return self.saturation is None and self.hue is None
+
+    def require_dtype(self, dtype: DType) -> None:
+        if dtype != np.uint8 and not self.takes_any_dtype:
+            raise OptionError(
+                f"ColorJitter takes uint8 pixels, got {dtype}: put it before ToTensor, ToDtype and "
+                "Normalize, or leave out saturation and hue, which only pictures of 8 bits have here"
+            )
+
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        adjusting.require_channels(image)
+        if not self.takes_any_dtype:
+            adjusting.require_channels(image)
         for number in map(int, parameters[:4]):
             if self._ranges[number] is not None:
                 image = _ADJUSTMENTS[number](image, parameters[4 + number])
@@ -155,6 +169,8 @@ class RandomChannelPermutation(ColourTransform):
 
 class RandomInvert(BernoulliTransform):
     """Inverts levels, in each image with probability `p`."""
+
+    takes_any_dtype = True
 
     def changed(self, image: Pixels) -> Pixels:
         return adjusting.invert(image)

@@ -91,7 +91,7 @@ class ToTensor(ToDtype):
 
 
 class ConvertImageDtype(ToDtype):
-    """Converts pixels to `dtype`, a floating-point one or `torch.uint8`; 0…255 becomes 0…1."""
+    """Does what `ToDtype` does with `scale=True`."""
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(dtype, scale=True)

@@ -1,4 +1,4 @@
-"""Arithmetic on pixel values: ToDtype, Normalize, LinearTransformation.
+"""Arithmetic on pixel values: ToDtype, Normalize.
 
 ToDtype and Normalize together are one multiplication and one addition for each channel. They are done once
 for a batch, in the batch's memory or on the device it was copied to as bytes, a quarter of the size of
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fastload.errors import OptionError
-from fastload.images.arrays import DType, Pixels
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
 from fastload.transforms.pixels import Image, as_tv_image, to_pixels
@@ -24,6 +24,13 @@ from fastload.transforms.samples import TYPES, SampleParts
 from fastload.transforms.transform import Annotations, ColourTransform, Parameters, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
+
+_SINGLE_BYTES = 4
+
+_INTEGERS = (torch.uint8, torch.uint16, torch.int16)
+
+# torchvision's: 1.0 becomes the highest level, and each level has nearly the same share of 0…1.
+_BELOW_ONE_LEVEL = 1e-3
 
 _BYTES_AT_A_TIME = 1 << 20  # of results: these stay in a core's own cache between two passes
 
@@ -44,6 +51,21 @@ class Rescale(NamedTuple):
             rescale = step.after(rescale)
         return rescale
 
+    def scaled(self, dtype: torch.dtype) -> Rescale:
+        """Return the rescaling followed by torchvision's conversion to another dtype, with `scale`."""
+        given, wanted = self.dtype.is_floating_point, dtype.is_floating_point
+        if given and wanted:
+            return self._replace(dtype=dtype)
+        most, divisor = 1.0, 1.0
+        if not given:
+            divisor = torch.iinfo(self.dtype).max + float(not wanted)
+        if not wanted:
+            most = torch.iinfo(dtype).max + 1 - (_BELOW_ONE_LEVEL if given else 0)
+        factors, offsets = (
+            tuple(each * most / divisor for each in numbers) for numbers in (self.factors, self.offsets)
+        )
+        return Rescale(dtype, factors, offsets)
+
     def of_image(self, image: Pixels) -> torch.Tensor:
         """Rescale one image (height, width, channels) to a tensor (channels, height, width)."""
         out = torch.empty((1, *image.shape), dtype=self.dtype).permute(0, 3, 1, 2)
@@ -55,15 +77,15 @@ class Rescale(NamedTuple):
         self._require_channels(images.shape[3])
         images = np.require(images, requirements=("C", "W"))
         source, last = torch.from_numpy(images), out.permute(0, 2, 3, 1)
-        if not self.dtype.is_floating_point:
+        if not self.dtype.is_floating_point or self._is_too_coarse_for(source.dtype):
             out.copy_(self.on(source.permute(0, 3, 1, 2)))
         elif last.is_contiguous():
             self._into_rows(source, last)
         elif images.dtype == np.uint8 and out.dtype == torch.float32:
             self._into_planes(images, out)
         else:
-            factors, offsets = (torch.tensor(each, dtype=out.dtype) for each in (self.factors, self.offsets))
-            torch.addcmul(offsets, source, factors, out=last)
+            out.copy_(source.permute(0, 3, 1, 2))
+            _scale(out, _coefficients(self, out.device, 2, 1))
 
     def _into_rows(self, source: torch.Tensor, out: torch.Tensor) -> None:
         """Rescale into a contiguous tensor of the same shape (images, height, width, channels)."""
@@ -97,10 +119,14 @@ class Rescale(NamedTuple):
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
         self._require_channels(images.shape[1])
-        if self.rounds:
+        if self.rounds or self._is_too_coarse_for(images.dtype):
             return self._replace(dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
         return _scale(out, _coefficients(self, out.device, 2, 1))
+
+    def _is_too_coarse_for(self, given: torch.dtype) -> bool:
+        """Return True if numbers of a dtype must be rescaled in single precision: half cannot hold them."""
+        return self.dtype.itemsize < _SINGLE_BYTES and given in (torch.uint16, torch.int16)
 
     @property
     def rounds(self) -> bool:
@@ -139,10 +165,12 @@ class Rescaling(ColourTransform):
 
 
 class ToDtype(Rescaling):
-    """Converts pixels to `dtype`, a floating-point one or `torch.uint8`.
+    """Converts pixels to `dtype`, a floating-point one, `torch.uint8`, `torch.uint16` or `torch.int16`.
 
-    With `scale`, levels 0…255 become 0…1 in a floating-point dtype. `dtype` may be a dict of one for each
-    type, as in torchvision: `{tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64}`.
+    With `scale`, 0 to the highest level of an integer dtype become 0…1 in a floating-point dtype, and the
+    other way round; between integers, levels are multiplied or divided by a power of two, all as in
+    torchvision. `dtype` may be a dict of one for each type, as there:
+    `{tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64}`.
     """
 
     #: True if pixels of other dtypes than uint8 are left unchanged.
@@ -152,9 +180,12 @@ class ToDtype(Rescaling):
         self.dtype = dtype
         self.scale = scale
         found = self._image_dtype
-        is_valid = isinstance(found, torch.dtype) and (found.is_floating_point or found == torch.uint8)
+        is_valid = isinstance(found, torch.dtype) and (found.is_floating_point or found in _INTEGERS)
         is_valid |= found is None and self.of_objects
-        require(is_valid, "dtype must be one of torch's floating-point dtypes, or torch.uint8", dtype)
+        rule = (
+            "dtype must be one of torch's floating-point dtypes, or torch.uint8, torch.uint16 or torch.int16"
+        )
+        require(is_valid, rule, dtype)
 
     @property
     def _image_dtype(self) -> torch.dtype | None:
@@ -196,13 +227,10 @@ class ToDtype(Rescaling):
         if dtype is None or (self._only_uint8 and earlier.dtype != torch.uint8):
             return earlier
         if earlier.rounds:
-            raise OptionError("ToDtype(torch.uint8) after Normalize must be the last transform")
-        factors = earlier.factors
-        if self.scale and dtype.is_floating_point != earlier.dtype.is_floating_point:
-            if not dtype.is_floating_point:
-                raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
-            factors = tuple(factor / 255 for factor in factors)
-        return Rescale(dtype, factors, earlier.offsets)
+            raise OptionError(f"ToDtype({earlier.dtype}) after Normalize must be the last transform")
+        if not self.scale or dtype == earlier.dtype:
+            return Rescale(dtype, earlier.factors, earlier.offsets)
+        return earlier.scaled(dtype)
 
 
 class Normalize(Rescaling):
@@ -231,53 +259,6 @@ class Normalize(Rescaling):
         mean, std = np.array([self.mean, self.std])
         factors, offsets = np.array(earlier.factors) / std, (np.array(earlier.offsets) - mean) / std
         return Rescale(earlier.dtype, tuple(factors.tolist()), tuple(offsets.tolist()))
-
-
-class LinearTransformation(ColourTransform):
-    """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
-
-    Parameters are as in torchvision: `transformation_matrix` (D, D) and `mean_vector` (D,), with D = channels
-    × height × width. Using it raises `OptionError` if an image has another size, or is uint8 in a dataset's
-    pipeline, where results have the image's dtype.
-    """
-
-    def __init__(self, transformation_matrix: torch.Tensor, mean_vector: torch.Tensor) -> None:
-        matrix, mean = transformation_matrix, mean_vector
-        is_valid = matrix.ndim == 2 and mean.ndim == 1 and {*matrix.shape} == {*mean.shape}
-        if not is_valid or matrix.dtype != mean.dtype or matrix.device != mean.device:
-            raise OptionError(
-                "transformation_matrix must be (D, D) and mean_vector (D,), of one dtype and on one device, "
-                f"got {matrix.dtype} {tuple(matrix.shape)} on {matrix.device} and "
-                f"{mean.dtype} {tuple(mean.shape)} on {mean.device}"
-            )
-        self.transformation_matrix = matrix
-        self.mean_vector = mean
-
-    def of_image(self, image: Image) -> Image:
-        """Transform an image; see `Transform`. A tensor is transformed on its device."""
-        return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
-
-    def require_dtype(self, dtype: DType) -> None:
-        if not np.issubdtype(dtype, np.floating):
-            raise OptionError(
-                f"LinearTransformation must be given floating-point pixels, got {dtype}: "
-                "put ToTensor before it"
-            )
-
-    def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, 2, 0)))
-        # In the image's dtype, whatever the matrix's.
-        return np.moveaxis(self._transformed(planes).to(planes.dtype).numpy(), 0, 2)
-
-    def _transformed(self, planes: torch.Tensor) -> torch.Tensor:
-        count = planes.shape[-3:].numel()
-        if planes.ndim < 3 or count != len(self.mean_vector):
-            raise OptionError(
-                f"an image must have {len(self.mean_vector)} numbers, as LinearTransformation's mean_vector, "
-                f"got {tuple(planes.shape)}"
-            )
-        flat = planes.reshape(-1, count) - self.mean_vector
-        return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
 
 
 def rescaled(image: object, steps: Sequence[Transform]) -> torch.Tensor:

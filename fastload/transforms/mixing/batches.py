@@ -24,6 +24,9 @@ from fastload.transforms.transform import BatchTransform
 _LabelsGetter = Callable[[Any], object] | str
 
 
+_INTEGERS = (torch.uint8, torch.uint16, torch.int16)
+
+
 class Mix(BatchTransform):
     """Base class of MixUp and CutMix.
 
@@ -79,8 +82,8 @@ class Mix(BatchTransform):
         if not isinstance(images, torch.Tensor) or not isinstance(labels, torch.Tensor):
             kinds = f"{type(images).__name__} and {type(labels).__name__}"
             raise OptionError(f"{name} takes tensors of images and labels, got {kinds}")
-        is_valid = images.ndim == 4 and (images.is_floating_point() or images.dtype == torch.uint8)
-        rule = f"{name} takes uint8 or floating-point images (images, channels, height, width)"
+        is_valid = images.ndim == 4 and (images.is_floating_point() or images.dtype in _INTEGERS)
+        rule = f"{name} takes uint8, uint16, int16 or floating-point images (images, channels, height, width)"
         _require(is_valid, rule, images)
         is_valid = labels.ndim in (1, 2) and len(labels) == len(images)
         rule = f"labels must be (images,) or (images, classes), for {len(images)} images"
@@ -117,8 +120,8 @@ class MixUp(Mix):
         if images.is_floating_point():
             return torch.lerp(previous, images, share, out=previous), share
         own, mixed = (_as_rows(pixels) for pixels in (images, previous)) if images.is_cpu else (None, None)
-        if own is None or mixed is None or not own.size:
-            return torch.lerp(previous.float(), images.float(), share).round_().to(torch.uint8), share
+        if own is None or mixed is None or not own.size or images.dtype != torch.uint8:
+            return torch.lerp(previous.float(), images.float(), share).round_().to(images.dtype), share
         cv2.addWeighted(own, share, mixed, 1 - share, 0, dst=mixed)
         return previous, share
 

@@ -25,6 +25,8 @@ _CORNER_TOLERANCE = np.float32(1e-4)
 class Distortion(Transform):
     """Base class of transforms that move pixels."""
 
+    takes_any_dtype = True
+
     def __init__(self, interpolation: Filter, fill: Fill) -> None:
         self.interpolation = interpolation
         self.fill = fill

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels
+from fastload.images.encoding_names import DTYPES
 from fastload.images.resize import resize
 from fastload.transforms import options
 from fastload.transforms.draws import Draws, integers, random_sides
@@ -38,9 +39,9 @@ class Resizing(Transform):
         self._resampling = options.to_resampling(interpolation, antialias)
 
     def require_dtype(self, dtype: DType) -> None:
-        if dtype not in (np.uint8, np.float16, np.float32, np.float64):
+        if dtype.name not in (*DTYPES, "float64"):
             raise OptionError(
-                f"{type(self).__name__} takes pixels of uint8 or floating-point numbers, got {dtype}: "
+                f"{type(self).__name__} takes pixels of {', '.join(DTYPES)} or float64, got {dtype}: "
                 "convert them after it"
             )
 
@@ -55,9 +56,7 @@ class Resizing(Transform):
         return image if image.shape[:2] == (height, width) else self._resampled(image, height, width)
 
     def _resampled(self, image: Pixels, height: int, width: int) -> Pixels:
-        # As in torchvision, by way of single precision, because there are no kernels for half.
-        pixels = image.astype(np.float32) if image.dtype == np.float16 else image
-        return resize(pixels, height, width, self._resampling).astype(image.dtype, copy=False)
+        return resize(image, height, width, self._resampling)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return self._resized(annotations, int(parameters[0]), int(parameters[1]))

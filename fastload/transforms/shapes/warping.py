@@ -1,7 +1,8 @@
 """Affine and other geometric maps of one image, and the sampling of their pixels.
 
-OpenCV computes affine maps. Where its rounding would choose other pixels than torchvision's, and for maps
-that are not affine, PyTorch samples the pixels by the same steps as torchvision.
+OpenCV computes affine maps of uint8 images. Where its rounding would choose other pixels than torchvision's,
+for maps that are not affine, and for other dtypes, whose levels show that it rounds coordinates to 1/32 of a
+pixel, PyTorch samples the pixels by the same steps as torchvision.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fastload.transforms.options import FillLevels, to_levels
 from fastload.transforms.pixels import contiguous
 
 _FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}
+
+_CHANNELS_OF_COLOURS = 4  # OpenCV's border colours have no more
 
 # The error of coordinates in single precision, in an image of 1000 pixels.
 _COORDINATE_ERROR = 1e-4
@@ -102,10 +105,14 @@ def warped(
     fill: FillLevels,
     size: tuple[int, int] | None = None,
 ) -> Pixels:
-    """Map a uint8 image (height, width, channels) by a matrix of `inverse_matrix`; a fill of None is 0."""
+    """Map an image (height, width, channels) by a matrix of `inverse_matrix`; a fill of None is 0."""
     image = contiguous(image)
     height, width, channels = image.shape
     new_height, new_width = size or (height, width)
+    if image.dtype != np.uint8 or channels > _CHANNELS_OF_COLOURS:
+        return sampled(
+            image, _affine_grid(matrix, (height, width), (new_height, new_width)), interpolation, fill
+        )
     x_of_x, x_of_y, x, y_of_x, y_of_y, y = matrix
     # OpenCV measures from the middle of the first pixel.
     middle_x, middle_y = (new_width - 1) / 2, (new_height - 1) / 2
@@ -141,7 +148,10 @@ def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: FillLev
             looked_up = torch.where(share < 0.5, colour, looked_up)
         else:
             looked_up = looked_up.sub(colour).mul_(share).add_(colour)
-    return looked_up[0].round_().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
+    pixels: Pixels = looked_up[0].permute(1, 2, 0).contiguous().numpy()
+    return (pixels if image.dtype.kind == "f" else np.rint(pixels, out=pixels)).astype(
+        image.dtype, copy=False
+    )
 
 
 def even_grid(
