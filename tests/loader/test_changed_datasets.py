@@ -75,6 +75,71 @@ def test_targets_of_any_type_are_those_of_torch(targets, collate_fn):
             assert getattr(found, "dtype", None) == getattr(expected, "dtype", None)
 
 
+@pytest.mark.parametrize("kind", ["MNIST", "STL10", "SVHN"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, bool, np.float32])
+def test_datasets_that_hand_out_integers_do_so(kind, dtype):
+    from torchvision import datasets, transforms
+
+    dataset = object.__new__(getattr(datasets, kind))
+    labels = np.arange(8) % 3
+    shape = (8, 28, 28) if kind == "MNIST" else (8, 3, 28, 28)
+    dataset.data = np.zeros(shape, np.uint8)
+    dataset.transform, dataset.target_transform = transforms.ToTensor(), None
+    if kind == "MNIST":
+        dataset.data, dataset.targets = torch.from_numpy(dataset.data), torch.from_numpy(labels.astype(dtype))
+    else:
+        dataset.labels = labels.astype(dtype)
+    theirs, ours = (
+        next(iter(loader_class(dataset, 8, num_workers=0)))[1]
+        for loader_class in (DataLoader, fastload.DataLoader)
+    )
+    assert ours.dtype == theirs.dtype == torch.int64
+    assert torch.equal(ours, theirs)
+
+
+def test_targets_that_are_texts_are_torchs(photos):
+    dataset = cropped(photos, 20)
+    dataset.target_transform = str
+    found, expected = (
+        next(iter(loader_class(dataset, 4, num_workers=0)))[1]
+        for loader_class in (fastload.DataLoader, DataLoader)
+    )
+    assert (type(found), found) == (type(expected), expected)
+
+
+class Remembered(dict):
+    """A cache that counts how often it is searched."""
+
+    searches = 0
+
+    def items(self):
+        self.searches += 1
+        return super().items()
+
+
+def test_a_cache_that_has_grown_is_not_searched(photos):
+    class Caching(Dataset):
+        def __init__(self):
+            self.inner, self.cache = cropped(photos, 20), Remembered()
+            self.transform = self.inner.transform
+
+        def __len__(self):
+            return 400
+
+        def __getitem__(self, index):
+            if index not in self.cache:
+                image = self.inner.loader(self.inner.samples[index % 12][0])
+                self.cache[index] = self.transform(image)
+            return self.cache[index]
+
+    dataset = Caching()
+    loader = fastload.DataLoader(dataset, 50, num_workers=0)
+    list(loader)
+    before = dataset.cache.searches
+    list(loader)
+    assert dataset.cache.searches == before
+
+
 def test_samples_may_be_reordered_between_epochs(photos):
     dataset = cropped(photos, 20)
     loader = fastload.DataLoader(dataset, 4, num_workers=0)

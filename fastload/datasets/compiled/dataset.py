@@ -230,7 +230,9 @@ def _late(image: object) -> object:
 
 def collated(*parts: Images) -> list[object]:
     """Return images and targets, passed to `default_collate` unless they are tensors already."""
-    return [part if isinstance(part, torch.Tensor) else default_collate(part) for part in parts]
+    # torch's samples become tuples of images and of targets, which strings stay.
+    given: list[Any] = [part if isinstance(part, torch.Tensor) else tuple(part) for part in parts]
+    return [part if isinstance(part, torch.Tensor) else default_collate(part) for part in given]
 
 
 class SkippingDataset(CompiledDataset):

@@ -57,9 +57,8 @@ def _late_image(
     if (opened.height, opened.width) != size:
         return None
     image = DeferredImage.of(PixelSource(_EncodedImage(data, size, load), 0, size))
-    late = LazyImage(image, functools.partial(info_of, data), most_levels).kept(is_sure=False)
-    late.open = load
-    return late
+    late = LazyImage(image, functools.partial(info_of, data), most_levels)
+    return late.kept(is_sure=False, load=load)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +41,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
 
     Attributes:
         deferred: The image as it is recorded.
-        open: Opens its file with PIL, if all of it is one: that takes less time than a conversion to PIL's.
+        open: Opens its file with PIL, if all of it is one that has not been decoded; it may return None then.
         is_tensor: True if it stands for a tensor, whose pixels other code would change.
         erasures: Boxes of the finished image, each with the value to fill in.
     """
@@ -50,7 +51,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         self.deferred = deferred
         self._info = info
         self._most_levels = most_levels
-        self.open: Callable[[], PIL.Image.Image] | None = None
+        self.open: Callable[[], PIL.Image.Image | None] | None = None
         self.is_tensor = False
         self._rendered: Pixels | None = None
         self.erasures: list[tuple[Box, torch.Tensor]] = []
@@ -76,12 +77,18 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         image._most_levels, image.is_tensor = math.inf, True
         return image
 
-    def kept(self, is_sure: bool = True) -> LazyImage:
-        """Return the same image for code that may use it several times; if `is_sure`, it certainly does."""
+    def kept(self, is_sure: bool = True, load: Callable[[], PIL.Image.Image] | None = None) -> LazyImage:
+        """Return the same image for code that may use it several times; if `is_sure`, it certainly does.
+
+        `load` opens its file with PIL.
+        """
         regions = _Kept(self.deferred, is_sure)
         height, width, channels = self.shape
         source = PixelSource(regions, 0, (height, width), channels, self.deferred.dtype)
-        return self._with(DeferredImage.of(source))
+        image = self._with(DeferredImage.of(source))
+        if load is not None:
+            image.open = functools.partial(regions.opened, load)
+        return image
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -186,8 +193,9 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         return self._rendered
 
     def _become_plain(self) -> None:
-        if self.open is not None and self._rendered is None:
-            plain = PIL.Image.Image.convert(self.open(), "RGB")  # not of the file, which may be decoded late
+        opened = self.open() if self.open is not None and self._rendered is None else None
+        if opened is not None:
+            plain = PIL.Image.Image.convert(opened, "RGB")  # not of the file, which may be decoded late
         else:
             pixels = self._pixels()
             plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
@@ -253,6 +261,11 @@ class _Kept:
         # Without TurboJPEG, all of an image is decoded for its first region.
         self._keeps = is_sure or _Kept.is_usual or find_turbojpeg() is None
         self._was_asked = False
+
+    def opened(self, load: Callable[[], PIL.Image.Image]) -> PIL.Image.Image | None:
+        """Return the result of `load`; None if all of the image has been decoded."""
+        _Kept.is_usual |= self._was_asked
+        return load() if self._pixels is None else None
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
         is_part = (box.height, box.width) != self._image.size

@@ -23,23 +23,21 @@ from typing import Any, TypeGuard
 import numpy as np
 import PIL
 import PIL.Image
-import torch
 from torch.utils.data import get_worker_info
 
 from fastload.datasets.compiled.known import KnownSteps, known_first, tail_of
 from fastload.datasets.compiled.late_files import decoded_late
 from fastload.datasets.compiled.lazy import LazyImage, plain_afterwards
+from fastload.datasets.compiled.parameters import parameters_of
 from fastload.datasets.compiled.recognition import Foreign
 from fastload.datasets.compiled.references import Reference, Search, restore
 from fastload.datasets.compiled.stand_in import StandIn
-from fastload.datasets.compiled.steps import CompiledStep, StepKind, steps_of
+from fastload.datasets.compiled.steps import CompiledStep, StepKind, least_pixels, steps_of
 from fastload.datasets.compiled.vector import vectorized
 from fastload.images.arrays import Pixels
 from fastload.images.deferred import DeferredImage
 
-# Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
-_MOST_DEPTH, _MOST_PARTS = 6, 32
-_WITHOUT_PARTS = frozenset((bool, int, float, str, type(None)))
+_MOST_DEPTH = 6  # of callables inside each other
 _MOST_SMALL = 64  # images in a row, before a compiled transform is not used any more
 
 
@@ -60,7 +58,7 @@ class CompiledTransform(StandIn):
     ) -> None:
         self.theirs = transform
         self.most_levels = most_levels
-        self._parameters = _parameters_of(transform)
+        self._parameters = list(parameters_of(transform))
         self.steps = steps_of(transform)
         # The first step says if the images may be arrays.
         name = self.steps[0].name if self.steps and self.steps[0].kind != "unknown" else ""
@@ -75,7 +73,7 @@ class CompiledTransform(StandIn):
         self.end = self._begin if is_known else KnownSteps(self.steps[self._left.stop :])
         is_close = all(step.closeness.levels <= most_levels for step in self.steps)
         self.vector = vectorized(self.steps) if is_known and is_close else None
-        self.least_pixels = min((each.least_pixels for each in self.steps[:first]), default=math.inf)
+        self.least_pixels = least_pixels(self.steps[:first])
         for call in self._calls:
             for each in call.compiled.values() if type(call) is CompiledCode else ():
                 if type(each) is CompiledTransform:
@@ -87,12 +85,7 @@ class CompiledTransform(StandIn):
         """Return True if this was compiled from `transform`, and `transform` has not changed since."""
         if self.theirs is not transform:
             return False
-        parameters = _parameters_of(transform)
-        are_same = (
-            now is before or (type(now) is int and now == before)
-            for now, before in zip(parameters, self._parameters, strict=False)
-        )
-        return len(parameters) == len(self._parameters) and all(are_same)
+        return all(parameters.are_same() for parameters in self._parameters)
 
     def kinds(self) -> Iterator[tuple[CompiledStep, StepKind, CompiledCode | None]]:
         """Yield each step, its kind, and its compiled code; all that are left are `unknown`."""
@@ -196,26 +189,6 @@ def _least_to_convert(steps: Sequence[CompiledStep]) -> int:
     return 144 * 144 if sum(step.rescaling is not None for step in steps) > 1 else 320 * 320
 
 
-def _parameters_of(value: object, depth: int = 0) -> list[object]:
-    """Return the parameters of a transform and of its inner transforms."""
-    if isinstance(value, torch.Tensor):
-        return [value._version]
-    if isinstance(value, (list, tuple)):
-        found = list(value) if len(value) <= _MOST_PARTS else []
-    elif depth < _MOST_DEPTH and callable(value) and not isinstance(value, type):
-        depth += 1
-        attributes = getattr(value, "__dict__", {})
-        found = [each for name, each in attributes.items() if name[0] != "_"]
-        # Of a Module's private attributes, only its submodules matter.
-        found += attributes.get("_modules", {}).values()
-    else:
-        return []
-    for part in found[:]:
-        if type(part) not in _WITHOUT_PARTS:
-            found += _parameters_of(part, depth)
-    return found
-
-
 class CompiledCode(StandIn):
     """A user's callable or dataset, whose code runs with compiled versions of what it refers to.
 
@@ -281,7 +254,10 @@ class CompiledCode(StandIn):
 
     def _restore(self) -> None:
         """Let all names refer to the user's objects again."""
-        replaced = {id(reference.compiled): reference.theirs for reference in self._references}
+        replaced = {}
+        for reference in self._references:
+            reference.restore()
+            replaced[id(reference.compiled)] = reference.theirs
         for scope in self._scopes.values():
             restore(scope, replaced)
 

@@ -19,6 +19,7 @@ from fastload.datasets.compiled.stand_in import StandIn
 
 _MOST_NAMES = 4  # of attributes by which user code refers to a transform, one in the other
 _MOST_PARTS = 32  # of a list or dict that is searched
+_MOST_SEARCHED = 64  # names in a scope, after each batch
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "torch", "cv2", "PIL", "fastload", "timm"})
 
 
@@ -68,12 +69,21 @@ class Reference:
         if theirs is self.theirs and not self.is_idle:
             self.scope[self._key] = self.compiled
 
+    def restore(self) -> None:
+        """Let the name refer to the user's object again."""
+        with contextlib.suppress(LookupError, ValueError):
+            if self.scope[self._key] is self.compiled:
+                self.scope[self._key] = self.theirs
+
 
 def restore(scope: Scope, replaced: Mapping[int, object]) -> None:
     """Let all names of a scope refer to the user's objects again, given by the ids of their compiled ones.
 
-    The code may have assigned a compiled object to another name, or have reordered a list.
+    The code may have assigned a compiled object to another name, or have reordered a list. Larger scopes,
+    such as a cache that has grown, are not searched.
     """
+    if len(scope) > _MOST_SEARCHED:
+        return
     for key, value in list(scope.items() if isinstance(scope, dict) else enumerate(scope)):
         if id(value) in replaced:
             scope[key] = replaced[id(value)]

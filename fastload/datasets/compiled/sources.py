@@ -7,7 +7,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import PIL.Image
@@ -36,6 +36,9 @@ Load = Callable[[str], PIL.Image.Image]
 
 # A mark in place of an orientation: the file is decoded by the loader of the original dataset.
 _THEIRS = 15
+
+
+Targets = Sequence[Any] | torch.Tensor
 
 
 class TheirDataset(Untyped, Protocol):
@@ -113,10 +116,14 @@ def _of_torchvision(dataset: Untyped) -> TheirImages | None:
     if _reads_as(dataset, datasets.DatasetFolder):
         loader = dataset.loader
         return ListedFiles(dataset.samples, loader) if is_torchvisions_loader(loader) else None
-    if _reads_as(dataset, datasets.CIFAR10, datasets.MNIST):
+    if _reads_as(dataset, datasets.CIFAR10):
         return _arrays(dataset.data, dataset.targets)
+    # The others hand out `int(target)`.
+    if _reads_as(dataset, datasets.MNIST):
+        return _arrays(dataset.data, dataset.targets, hands_ints=True)
     if _reads_as(dataset, datasets.SVHN, datasets.STL10) and dataset.labels is not None:
-        return _arrays(np.ascontiguousarray(dataset.data.transpose(0, 2, 3, 1)), dataset.labels)
+        pixels = np.ascontiguousarray(dataset.data.transpose(0, 2, 3, 1))
+        return _arrays(pixels, dataset.labels, hands_ints=True)
     return None
 
 
@@ -136,12 +143,12 @@ def source_attributes(dataset: object) -> tuple[object, ...]:
     return tuple(vars(dataset).get(name) for name in names)
 
 
-def _arrays(data: ArrayLike, targets: Sequence[object] | torch.Tensor) -> Arrays | None:
+def _arrays(data: ArrayLike, targets: Targets, hands_ints: bool = False) -> Arrays | None:
     pixels = np.asarray(data)
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
         return None
-    return Arrays(pixels, targets)
+    return Arrays(pixels, targets, hands_ints)
 
 
 def _of_timm(dataset: Untyped) -> TheirImages | None:
@@ -282,8 +289,9 @@ class Arrays(TheirImages):
 
     lies_in_memory = True
 
-    def __init__(self, pixels: Pixels, targets: Sequence[object] | torch.Tensor) -> None:
+    def __init__(self, pixels: Pixels, targets: Targets, hands_ints: bool = False) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
+        self._hands_ints = hands_ints
         # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
@@ -297,7 +305,11 @@ class Arrays(TheirImages):
 
     def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
         labels = self._labels(positions)
-        return self._targets_at(positions) if labels is None else labels.tolist()
+        if labels is not None:
+            found: list[object] = labels.tolist()
+            return found
+        targets = self._targets_at(positions)
+        return [int(each) for each in targets] if self._hands_ints else targets
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
         targets = self._their_targets
@@ -306,10 +318,12 @@ class Arrays(TheirImages):
             labels = np.asarray(chosen if set(map(type, chosen)) == {int} else [])
         else:
             labels = np.asarray(targets)[positions]
+            if self._hands_ints and labels.dtype.kind in "bui":
+                labels = labels.astype(np.int64)
         # All others, such as soft labels, are handed out as they are.
         return labels if labels.dtype == np.int64 and labels.ndim == 1 else None
 
-    def _targets_at(self, positions: NDArray[np.int64]) -> list[object]:
+    def _targets_at(self, positions: NDArray[np.int64]) -> list[Any]:
         # Read from those of the original dataset, which may be set at any time.
         return [self._their_targets[position] for position in positions.tolist()]
 

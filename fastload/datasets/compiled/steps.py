@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import PIL.Image
 import torch
+from numpy.typing import NDArray
 
 from fastload.contracts import Box
 from fastload.datasets.compiled.jitter import jittered
@@ -245,11 +246,29 @@ def _to_dtype(theirs: Foreign) -> Rescaling | None:
     return ToDtype(theirs.dtype, scale) if isinstance(theirs.dtype, torch.dtype) else None
 
 
+def least_pixels(steps: Sequence[CompiledStep]) -> float:
+    """Return the size of an image in memory from which on it takes less time to record the steps of an image.
+
+    After a crop or resize to a fixed size, that size counts.
+    """
+    size, least = None, math.inf
+    for step in steps:
+        needed = step.least_pixels
+        least = min(least, needed if size is None else 0 if size >= needed else math.inf)
+        if step.kind == "region" and (sides := _sides(step.theirs)).min():
+            size = int(sides[0] * sides[-1])
+    return least
+
+
+def _sides(theirs: Foreign) -> NDArray[np.int64]:
+    """Return the sides of a transform's result: one, or height and width; 0 if they are not fixed."""
+    return np.atleast_1d(getattr(theirs, "size", None) or 0)
+
+
 def _least_to_resize(theirs: Foreign) -> float:
     if _closeness_of_resizing(theirs) == EQUAL:
         return math.inf  # a filter that is left to PIL
-    sides = np.atleast_1d(getattr(theirs, "size", None) or 0)  # of the result: one side, or both
-    return 0 if sides.min() >= 144 else 320 * 320
+    return 0 if _sides(theirs).min() >= 144 else 320 * 320
 
 
 def _least_to_jitter(theirs: Foreign) -> float:
