@@ -92,14 +92,18 @@ def _summary(
         return
     yield ""
     yield "fastload replaced:"
+    gaining = []
     for each in replaced:
         count = "" if each.samples is None else f", {each.samples:,} samples"
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
-        if may_measure and (seconds := each.batch_cpu_s()) is not None:
+        seconds = each.batch_cpu_s() if may_measure else None
+        if seconds is not None:
             yield from _gain(*seconds)
+        if each.uses_workers or seconds is None or seconds[0] >= _LEAST_GAIN * seconds[1]:
+            gaining.append(each)
         changes = each.explained().splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
-    if ways := list(_ways_to_keep_it(replaced)):
+    if ways := list(_ways_to_keep_it(gaining)):
         yield "To keep it without 'fastload run':"
         yield from ways
 
@@ -120,6 +124,9 @@ def _gain(before_s: float, after_s: float) -> Iterator[str]:
     if ratio >= _LEAST_GAIN:
         before, after = format_duration(before_s), format_duration(after_s)
         yield f"    a batch takes {after} of CPU time instead of {before}: {ratio:.1f} times faster"
+    elif ratio < 1 / _LEAST_GAIN:
+        before, after = format_duration(before_s), format_duration(after_s)
+        yield f"    a batch takes {after} of CPU time instead of {before}: compile=False leaves it as it was"
 
 
 def _speed(each: ReplacedLoader) -> str:

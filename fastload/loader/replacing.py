@@ -92,7 +92,12 @@ class ReplacedLoader:
     @property
     def has_gain(self) -> bool:
         """True if its samples are made faster, or workers send their batches faster."""
-        return self.is_compiled or bool(self.times and self.times.num_workers)
+        return self.is_compiled or self.uses_workers
+
+    @property
+    def uses_workers(self) -> bool:
+        """True if workers have loaded its batches."""
+        return bool(self.times and self.times.num_workers)
 
     def explained(self) -> str:
         """Return the way in which each step is carried out: other threads may have begun since."""

@@ -69,7 +69,14 @@ def test_gain_is_the_cpu_time_of_entire_batches_that_are_spread_over_the_dataset
 
 @pytest.mark.parametrize("ours", [Busy(0.0003), Busy(0.00029), Busy(0.0006)])
 def test_a_gain_below_a_tenth_is_not_named(ours):
-    assert "faster" not in summary_of(Busy(0.0003), ours)
+    text = summary_of(Busy(0.0003), ours)
+    assert "faster" not in text
+    assert "To keep it" not in text
+    assert "To keep it" in summary_of(Busy(0.0003), ours, num_workers=2)  # their batches travel faster
+
+
+def test_a_slower_dataset_is_said_to_be_one():
+    assert "compile=False leaves it as it was" in summary_of(Busy(0.0003), Busy(0.0009))
 
 
 def test_a_dataset_whose_samples_are_gone_has_no_gain():
