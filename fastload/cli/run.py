@@ -99,7 +99,7 @@ def _summary(
         seconds = each.batch_cpu_s() if may_measure else None
         if seconds is not None:
             yield from _gain(*seconds)
-        if each.uses_workers or seconds is None or seconds[0] >= _LEAST_GAIN * seconds[1]:
+        if each.uses_workers or seconds is None or seconds[1] <= _LEAST_GAIN * seconds[0]:
             gaining.append(each)
         changes = each.explained().splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)

@@ -88,7 +88,10 @@ IMPORT, COMPILE = "  from fastload import DataLoader", "  fastload.compile(datas
     ids=["accelerate", "lightning", "timm", "transformers", "fastai"],
 )
 def test_its_loaders_are_made_faster_without_an_edit(script: str, kept: list[str], tmp_path: Path) -> None:
-    path, photos = tmp_path / "train.py", class_folders(tmp_path / "photos", count=12, classes=2)
+    path, photos = (
+        tmp_path / "train.py",
+        class_folders(tmp_path / "photos", count=12, classes=2, size=(300, 400)),
+    )
     path.write_text(COMMON + script)
     done = run_python(
         *("-W", "ignore", "-m", "fastload", "run", path, photos), cwd=tmp_path, env=environment(tmp_path)
