@@ -27,7 +27,7 @@ _COMMAND = re.compile(r"^ *(?:\$ )?(fastload (?!.*\b[A-Z]{4}).*)", re.MULTILINE)
 # Those that are run; the others take long, because they measure or train, or need a cache of that name.
 _RUN = ("cache list", "info", "pack", "preview", "unpack", "verify")
 # Places that only other machines have.
-_ELSEWHERE = re.compile(r"://| /shared/")
+_ELSEWHERE = re.compile(r"://| /shared/| --on ray")
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_what_no_gpu_has_run_is_said_so_until_one_has(page):
 
 def test_all_that_needs_a_gpu_is_spoken_of():
     found = {match[0] for page in PAGES for match in NEEDS_ONE.finditer(page.read_text(encoding="utf-8"))}
-    assert found == {'device="cuda"', '| `"device"`', "of a GPU: a utilisation"}
+    assert found == {'device="cuda"', 'cache="device"', '| `"device"`', "of a GPU: a utilisation"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

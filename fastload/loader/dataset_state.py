@@ -276,7 +276,7 @@ def _attributes(part: object) -> list[object]:
         held = dict(owner.__getattribute__(part, "__dict__"))
     if _package(kind) == "fastload":
         # Our own datasets keep the same data in memory in every process.
-        memory = ("targets", "samples")
+        memory = ("targets", "samples", "pixel_type")
         held = {
             name: value for name, value in held.items() if not name.startswith("_") and name not in memory
         }

@@ -11,6 +11,7 @@ import pytest
 
 from fastload import (
     DecodeError,
+    DestinationError,
     Field,
     OptionError,
     PackedDataset,
@@ -335,7 +336,7 @@ def test_error_of_the_progress_callback_is_raised_unchanged(tmp_path):
 def test_destination_that_cannot_be_written_to_is_a_pack_error(tmp_path):
     source = class_folders(tmp_path / "photos", 3)
     (tmp_path / "file").write_text("")
-    with pytest.raises(PackError, match=r"file/.*choose a destination"):
+    with pytest.raises(DestinationError, match=r"file/.*choose a destination"):
         pack(source, tmp_path / "file" / "x.fl")
     with pytest.raises(PackError, match="File name too long"):
         pack(source, tmp_path / ("x" * 250))

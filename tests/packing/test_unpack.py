@@ -92,7 +92,7 @@ def test_unpacking_to_a_full_or_forbidden_place_is_a_pack_error(tmp_path):
     photos = class_folders(tmp_path / "photos", count=3)
     fastload.pack(photos, tmp_path / "p.fl", workers=1)
     (tmp_path / "file").write_text("")
-    with pytest.raises(fastload.PackError, match="file"):
+    with pytest.raises(fastload.DestinationError, match="file"):
         unpack(tmp_path / "p.fl", tmp_path / "file" / "out")
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fastload.images.formats import MOST_BYTES
 from fastload.packing.encoding.assemble import FinishedShard, ShardDraft, ShardRange, cuts_of, predict_sizes
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
 from fastload.packing.encoding.options import SAMPLE_RECORDS
@@ -48,7 +49,8 @@ def cut(workers: int, recipe: Recipe, journal: Journal) -> tuple[list[int], list
                 pool.write(WriteTask(event.start, scratch, 0))
     sizes = predict_sizes(source, dict(sorted(measured.items())))
     cuts = cuts_of(sizes, recipe.options.shard_bytes)
-    return cuts, np.add.reduceat(sizes, cuts[:-1]).tolist()
+    # Larger files are no images that can be packed.
+    return cuts, np.add.reduceat(np.where(sizes > MOST_BYTES, 0, sizes), cuts[:-1]).tolist()
 
 
 def pack_here(
