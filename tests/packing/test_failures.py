@@ -15,7 +15,6 @@ from fastload import (
     Field,
     OptionError,
     PackedDataset,
-    PackError,
     SourceError,
     ToolMissingError,
     pack,
@@ -333,13 +332,13 @@ def test_error_of_the_progress_callback_is_raised_unchanged(tmp_path):
     assert pack(source, tmp_path / "x.fl").records == 30
 
 
-def test_destination_that_cannot_be_written_to_is_a_pack_error(tmp_path):
+def test_a_destination_that_cannot_be_written_to_is_refused(tmp_path):
     source = class_folders(tmp_path / "photos", 3)
     (tmp_path / "file").write_text("")
     with pytest.raises(DestinationError, match=r"file/.*choose a destination"):
         pack(source, tmp_path / "file" / "x.fl")
-    with pytest.raises(PackError, match="File name too long"):
+    with pytest.raises(DestinationError, match="File name too long"):
         pack(source, tmp_path / ("x" * 250))
     if os.path.isdir("/proc/self"):
-        with pytest.raises(PackError, match="/proc/"):
+        with pytest.raises(DestinationError, match="/proc/"):
             pack(source, "/proc/x.fl")

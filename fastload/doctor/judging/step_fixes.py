@@ -124,7 +124,9 @@ def seen_fixes(judged: Judgement) -> Iterator[Fix]:
     known = {each.kind for each in measured.step_trials if not each.failure}
     if measured.role == "evaluation" and 2 * measured.with_grad > measured.batches and "no grad" not in known:
         yield Fix("no grad", NO_GRAD, "gradients were recorded, which takes time and memory")
-    if judged.verdict in judged.step and "less often" not in known and (lines := lines_of_script(judged)):
+    # What seems to be the script's own code on a slow network may be its waiting in a hook.
+    is_step = judged.verdict in judged.step and judged.verdict != "network"
+    if is_step and "less often" not in known and (lines := lines_of_script(judged)):
         share = sum(lines.values()) / sum(judged.step.values())
         left = 1 - share * (1 - 1 / EVERY)
         why = f"these lines take {share:.0%} of each step, of which a tenth would be left"
