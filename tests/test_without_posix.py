@@ -15,7 +15,10 @@ FOLDER = Path(__file__).parent / "without_posix"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="open files are listed in /proc")
 
 
-@pytest.mark.parametrize("program", ["pack", "load", "fetch", "diagnose"])
+@pytest.mark.parametrize(
+    "program",
+    ["pack", "load", *(pytest.param(name, marks=pytest.mark.soak) for name in ("fetch", "diagnose"))],
+)
 def test_programs_run_where_nothing_is_posix(program):
     paths = os.pathsep.join([str(FOLDER), str(FOLDER.parents[1])])
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -208,7 +209,11 @@ def test_ctrl_c_is_reported_whatever_is_raised_in_its_course(monkeypatch, capsys
                 raise RuntimeError("DataLoader worker (pid 7) exited unexpectedly")
 
     monkeypatch.setattr(info, "run", interrupted)
-    assert main(["info", "x.fl"]) == 130
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        assert main(["info", "x.fl"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, handler)  # the command leaves the next one to the system
     assert capsys.readouterr().err == "fastload: interrupted: the same command starts over\n"
 
 

@@ -33,6 +33,7 @@ def test_the_doctor_ends_by_itself_unless_told_to_go_on(script):
     assert "watches train.py to its end" in run("doctor", "--whole", path).stderr
 
 
+@pytest.mark.soak  # test_rerunning runs each change alone
 def test_changes_of_the_step_are_tried_if_asked_for(script):
     path = script(
         f"{SLOW}model = torch.nn.Linear(1, 1)\n"
