@@ -4,6 +4,7 @@ import datetime
 import json
 import re
 
+import pytest
 import torch
 
 from tests.commands import run
