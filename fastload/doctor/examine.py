@@ -199,7 +199,6 @@ def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path, runs: ScriptRun
     all_s = sum(each.record.total_s for each in loaders)
     for index, each in enumerate(loaders):
         record, measured = each.record, each.measured
-        # Evaluations that record gradients are run again without.
         is_evaluation = measured.role == "evaluation" and record.total_s > _LONG_WAITS * all_s
         is_run = index == 0 or (is_evaluation and measured.with_grad > 0)
         if measured.batches and (is_run or measured.waited_s > _LONG_WAITS * all_s):

@@ -56,7 +56,6 @@ class StepChange:
 
 
 def _if(condition: Callable[[Judgement], object]) -> Callable[[Judgement], Sequence[str]]:
-    """Return values for a change that is made or not."""
     return lambda judged: [""] if condition(judged) else []
 
 

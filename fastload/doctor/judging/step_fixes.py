@@ -44,7 +44,6 @@ def is_step_tried(judged: Judgement) -> bool:
 
 
 def _plain(judged: Judgement) -> list[StepTrial]:
-    """Return the runs of the script as it is that succeeded."""
     return [each for each in judged.measured.step_trials if each.kind == PLAIN and not each.failure]
 
 
@@ -124,9 +123,8 @@ def seen_fixes(judged: Judgement) -> Iterator[Fix]:
     known = {each.kind for each in measured.step_trials if not each.failure}
     if measured.role == "evaluation" and 2 * measured.with_grad > measured.batches and "no grad" not in known:
         yield Fix("no grad", NO_GRAD, "gradients were recorded, which takes time and memory")
-    # What seems to be the script's own code on a slow network may be its waiting in a hook.
-    is_step = judged.verdict in judged.step and judged.verdict != "network"
-    if is_step and "less often" not in known and (lines := lines_of_script(judged)):
+    lines = lines_of_script(judged) if judged.verdict in ("model", "main thread") else {}
+    if lines and "less often" not in known:
         share = sum(lines.values()) / sum(judged.step.values())
         left = 1 - share * (1 - 1 / EVERY)
         why = f"these lines take {share:.0%} of each step, of which a tenth would be left"

@@ -22,8 +22,7 @@ from fastload.system.statements import code_of, rewritten
 class ChangedRun:
     """Changes by their place, and the names of those that found something to change.
 
-    Modules that the script calls itself, rather than another module, are changed before their first call, and
-    once more after the first batch; optimizers before their first step.
+    Modules that the script itself calls are changed before that and after the first batch.
     """
 
     on_module: list[Callable[[torch.nn.Module], None]] = field(default_factory=list)

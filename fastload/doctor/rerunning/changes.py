@@ -113,7 +113,6 @@ def _threads(run: ChangedRun, value: str) -> None:
 
 
 def _batch(run: ChangedRun, value: str) -> None:
-    """Multiply batches, and the learning rates as their rules say."""
     factor, make, begin = int(value), DataLoader.__init__, Optimizer.__init__
 
     def made(

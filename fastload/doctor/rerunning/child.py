@@ -141,8 +141,8 @@ def _flops(counter: FlopCounterMode) -> float:
 
 
 def _typical(seconds: Sequence[float]) -> float:
-    """Return the median of the means of some groups of steps: other programs slow down a few of them."""
     size = -(-len(seconds) // _GROUPS)
+    # Other programs slow down a few of them.
     groups = [seconds[begin : begin + size] for begin in range(0, len(seconds), size)]
     return statistics.median(map(statistics.mean, groups))
 

@@ -34,8 +34,7 @@ class BusyWatch:
         usable = float(cpus) if quota is None else min(float(cpus), quota)
         elapsed_s, others_s = (after - before for after, before in zip(_readings(), self._began, strict=True))
         shared = shared_memory()
-        is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        free_bytes, device_bytes = torch.cuda.mem_get_info() if is_used else (0, 0)
+        free_bytes, device_bytes = torch.cuda.mem_get_info() if torch.cuda.is_initialized() else (0, 0)  # type: ignore[no-untyped-call]
         return MachineState(
             usable_cpus=usable / ranks,
             cpus=max(1, cpus // ranks),

@@ -213,9 +213,8 @@ class LoaderRecord:
 
     def steps(self) -> list[tuple[float, float]]:
         """Return the seconds of each step, without waits for a free CPU, and its CPU time."""
-        threads = torch.get_num_threads()
         waited = ((step.seconds - step.delayed_s, step.cpu_s) for step in self._steps)
-        return [(max(seconds, cpu_s / threads), cpu_s) for seconds, cpu_s in waited]
+        return [(max(seconds, cpu_s / torch.get_num_threads()), cpu_s) for seconds, cpu_s in waited]
 
     def role(self) -> Role:
         """Return the use of the loader's batches."""
